@@ -7,8 +7,8 @@ Belongs here: the form in which a host asks and takes an answer. A host's file s
 Does not belong here: decisions, their memory, anything that loads JAX on import.
 
 Where to change what:
-- the client, and what stands in for a server that gives no answer: `client.py`; HTTP: `wire.py`
+- the client, its HTTP, and what stands in for a server that gives no answer: `client.py`
 - LangChain: `langchain.py`; the OpenAI Agents SDK: `openai_agents.py`; Claude Code: `claude_code.py`
 - schedulers: `heartbeat.py`, and made-up days of one: `wake_ups.py`; OpenClaw: `openclaw/`
-- scikit-learn: `scikit_learn.py`, which needs no server; what its two classifiers share: `of_scores.py`
+- scikit-learn: `scikit_learn.py`, which needs no server
 """

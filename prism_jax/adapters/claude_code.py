@@ -21,8 +21,7 @@ import sys
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
-from prism_jax.adapters.client import Answer, Client
-from prism_jax.adapters.wire import define_server_flags, message_of, token_of
+from prism_jax.adapters.client import Answer, Client, define_server_flags, message_of, token_of
 
 SPEECH = ("AskUserQuestion", "PushNotification")
 """Tools that only speak to the person."""

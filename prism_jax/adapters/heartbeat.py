@@ -18,8 +18,7 @@ import sys
 import time as clock
 from typing import Any
 
-from prism_jax.adapters.client import Answer, Client
-from prism_jax.adapters.wire import ClientError, define_server_flags, stream_of, token_of
+from prism_jax.adapters.client import Answer, Client, ClientError, define_server_flags, stream_of, token_of
 
 MOST_CLOSED = 10_000
 """Newest offers with an outcome that are remembered: a wake-up that comes again does not open them anew."""

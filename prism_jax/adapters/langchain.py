@@ -25,8 +25,7 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import ToolMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from prism_jax.adapters.client import Answer, Client
-from prism_jax.adapters.wire import message_of, stream_of
+from prism_jax.adapters.client import Answer, Client, message_of, stream_of
 
 
 class SpeechGate(AgentMiddleware):

@@ -25,8 +25,7 @@ try:
 except ImportError as error:
     raise ImportError(f"found no OpenAI Agents SDK ({error}), expected it: pip install openai-agents") from error
 
-from prism_jax.adapters.client import Client
-from prism_jax.adapters.wire import message_of, stream_of
+from prism_jax.adapters.client import Client, message_of, stream_of
 
 
 def speech_guardrail(

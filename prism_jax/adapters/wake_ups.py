@@ -16,9 +16,8 @@ import sys
 import uuid
 from collections.abc import Iterator
 
-from prism_jax.adapters.client import Client
+from prism_jax.adapters.client import Client, define_server_flags, token_of
 from prism_jax.adapters.heartbeat import Heartbeat
-from prism_jax.adapters.wire import define_server_flags, token_of
 
 WAKE_UPS, RIGHT = 27, 13
 """Wake-ups of a day, and the number of the one at which speaking is right."""

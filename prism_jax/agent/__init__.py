@@ -8,7 +8,7 @@ command does.
 Where to change what:
 - how live streams are read and cached: `live.py`; batches in `prism_jax/student/engine.py`, which tokens and streams
   stay in `prism_jax/student/trunks.py`, pages in `prism_jax/student/pages.py`
-- how a probe decides on live streams: `probe_reader.py`, `live_states.py`, `prism_jax/runs/probe_export.py`
+- how a probe decides on live streams: `probe_reader.py`, `LiveStates` in `live.py`, `prism_jax/runs/probe_export.py`
 - what an agent does with a person: prediction, optimism, answers, alarm: `personal.py`,
   `prism_jax/decision/person.py`, `people.py`
 - what a deployment may choose without training: `Terms` and `AgentSettings` in `settings.py`; its flag in
@@ -17,6 +17,6 @@ Where to change what:
 - what the agent asks of a language model: `Reader` in `reader.py`; of an engine: `engine_routes.py`, `engine_reader.py`
 - what is asked of a decision model: `decision_reader.py`, `prism_jax/remote/decisions.py`
 - when the agent thinks: `fires` in `gating.py`
-- the questions to a new person, or the fit of a population to records: `rating.py`, `population.py`
+- the questions to a new person: `rating.py`; the fit of a population to records: `people.py`
 - how records become streams to train on: `records_streams.py`
 """

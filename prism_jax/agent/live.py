@@ -11,7 +11,9 @@ import functools
 import hashlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Float
 
@@ -22,9 +24,12 @@ from prism_jax.scoring.responses import response_spans, response_text
 from prism_jax.scoring.slow import field_spans, fields_of
 from prism_jax.scoring.student import Student
 from prism_jax.streams import Candidate, Event
-from prism_jax.student import engine
+from prism_jax.student import Qwen3, engine
 from prism_jax.student.branches import Branch, bucket
 from prism_jax.student.constrained import DeviceAutomaton, Span, room
+
+if TYPE_CHECKING:
+    from prism_jax.probe.states import Reader as StatesReader
 
 _OFFERS = 64  # tokens of a step's offers for which programs are compiled in advance, beside those of the fields
 
@@ -47,7 +52,50 @@ class LiveConfig:
     offers: int = 0  # tokens of the context that stay free for the offers of every event, even if its own are shorter
 
 
-class Live:
+class _LiveStreams:
+    """Streams whose trunks an engine keeps."""
+
+    _engine: engine.Engine
+
+    def __init__(self, template: Template) -> None:
+        self._template = template
+        self._newest: dict[str, Event] = {}
+
+    def forget(self, stream: str) -> None:
+        """Drops a stream; see `Reader.forget`."""
+        self._engine.close(stream)
+        del self._newest[stream]
+
+    @property
+    def programs(self) -> int:
+        """Number of programs that were compiled so far; see `Reader.programs`."""
+        return len(self._engine.programs)
+
+    def _opened(
+        self,
+        items: Sequence[Item],
+        branch_of: Callable[[Sequence[int], Sequence[Candidate]], Branch],
+        reserve_of: Callable[[Branch], int],
+    ) -> list[engine.ReadRequest]:
+        """What to read of each item's stream, which is now open; ValueError for an event that does not fit.
+
+        `branch_of` makes a branch of the head and the offers, and `reserve_of` says how many tokens stay free for it.
+        """
+        head, readings = self._template.head(), []
+        for stream, event, candidates in items:
+            ids = self._template.event(event, self._newest.get(stream))
+            branch = branch_of(head, candidates)
+            reserve = reserve_of(branch)
+            readings.append(engine.ReadRequest(stream, ids, [branch], reserve))
+            # Before the next is tokenised: of texts that are too long, one at a time is held.
+            check_room(self._engine.budget, self._template, stream, len(ids), reserve)
+        for reading in readings:
+            if reading.stream not in self._engine:
+                self._engine.open(reading.stream, self._template.system())
+        return readings
+
+
+class Live(_LiveStreams):
     """Reads and writes on live streams; satisfies `prism_jax.agent.reader.AsksAgain`."""
 
     def __init__(
@@ -63,7 +111,8 @@ class Live:
         config, writing = config or LiveConfig(), writing or WritingConfig()
         self.has_slow_pass, self.writes_responses = has_slow_pass, writes_responses
         template = student.template
-        self._template, self._model, self._offers = template, student.model, config.offers
+        super().__init__(template)
+        self._model, self._offers = student.model, config.offers
         self._fields = field_spans(template, writing.field_tokens)
         self._values = response_spans(template, writing.response_tokens)
         texts = [*([self._fields] if has_slow_pass else []), *([self._values] if writes_responses else [])]
@@ -89,11 +138,10 @@ class Live:
         )
         self._automata: dict[str, DeviceAutomaton] = {}
         self._making = threading.Lock()
-        self._newest: dict[str, Event] = {}
 
     def observe(self, items: Sequence[Item]) -> list[FastReading]:
         """Reads events and the slots after them; see `Reader.observe`."""
-        readings = self._opened(items)
+        readings = self._opened(items, self._branch, self._reserve)
         logits = self._engine.read(readings)
         self._newest |= {stream: event for stream, event, _ in items}
         results = []
@@ -104,7 +152,7 @@ class Live:
 
     def follow(self, items: Sequence[Item]) -> None:
         """Appends each event, which is read with the next one that is decided on; see `Reader.follow`."""
-        self._engine.append(self._opened(items))
+        self._engine.append(self._opened(items, self._branch, self._reserve))
         self._newest |= {stream: event for stream, event, _ in items}
 
     def ask(self, items: Sequence[ThinkRequest]) -> list[AskedReading]:
@@ -168,19 +216,9 @@ class Live:
             responses.append(Response(text, sum(map(len, values))))
         return responses
 
-    def forget(self, stream: str) -> None:
-        """Drops a stream; see `Reader.forget`."""
-        self._engine.close(stream)
-        del self._newest[stream]
-
     def history(self, stream: str) -> str:
         """SHA-256 of the token ids of a stream's trunk, as little-endian 32-bit integers."""
         return hashlib.sha256(np.array(self._engine.tokens(stream), "<i4").tobytes()).hexdigest()
-
-    @property
-    def programs(self) -> int:
-        """Number of programs that were compiled so far; see `Reader.programs`."""
-        return len(self._engine.programs)
 
     def warm_up(self, *, writes: bool = True) -> None:
         """Starts to compile every program that a decision needs, or its reading alone; see `Reader.warm_up`."""
@@ -196,23 +234,11 @@ class Live:
         grammar = LINE if self.has_slow_pass else JSON_STRING if self.writes_responses else None
         return None if grammar is None else functools.partial(self._automaton, grammar)
 
-    def _opened(self, items: Sequence[Item]) -> list[engine.ReadRequest]:
-        """What to read of each item's stream, which is now open; ValueError for an event that does not fit."""
-        head, readings = self._template.head(), []
-        for stream, event, candidates in items:
-            ids = self._template.event(event, self._newest.get(stream))
-            branch = self._branch(head, candidates)
-            reserve = max(len(branch.ids), self._offers) + self._written
-            readings.append(engine.ReadRequest(stream, ids, [branch], reserve))
-            # Before the next is tokenised: of texts that are too long, one at a time is held.
-            check_room(self._engine.budget, self._template, stream, len(ids), reserve)
-        for reading in readings:
-            if reading.stream not in self._engine:
-                self._engine.open(reading.stream, self._template.system())
-        return readings
-
     def _branch(self, head: Sequence[int], candidates: Sequence[Candidate]) -> Branch:
         return Branch(tuple(head), tuple(tuple(self._template.leaf(offer)) for offer in candidates))
+
+    def _reserve(self, branch: Branch) -> int:
+        return max(len(branch.ids), self._offers) + self._written
 
     def _slow_head(self, fields: Mapping[str, str]) -> list[int]:
         parts = [token for field in self._template.slow(fields) for token in (*field.name, *field.text)]
@@ -252,3 +278,85 @@ def _most_tokens(spans: Sequence[Span]) -> int:
 def _log_odds(rows: Float[np.ndarray, "P 2"]) -> list[float]:
     z = rows.astype(np.float64)
     return (z[:, 0] - z[:, 1]).tolist()
+
+
+class OfferStates(NamedTuple):
+    """The states of one event's offers."""
+
+    states: Float[np.ndarray, "offers width"]  # as `prism_jax.probe.states.Reader.read` gives them
+    tokens: int  # number of tokens that were read
+
+
+class LiveStates(_LiveStreams):
+    """Reads the states of offers on many live streams, event by event, as `prism_jax.probe.states` reads whole ones.
+
+    Blocks above the highest that is read are not there.
+    """
+
+    def __init__(self, reader: StatesReader, config: LiveConfig):
+        """Allocates the pool; ValueError for a setting out of range, or a context or pool that is too small."""
+        super().__init__(reader.template)
+        self._count, lowest = len(reader.blocks), reader.blocks[-1]
+        self._engine = engine.Engine(
+            Qwen3(dataclasses.replace(reader.model.config, num_layers=lowest)),
+            {**reader.params, "layers": jax.tree.map(lambda leaf: leaf[:lowest], reader.params["layers"])},
+            (),
+            budget=config.context,
+            memory=config.memory,
+            keep=config.keep,
+            batches=config.batches,
+            longest=config.longest,
+            at=reader.blocks,
+        )
+        written = self._template.describe()
+        self._before, self._after = (len(written[name]["ids"]) for name in ("offer", "accept"))
+
+    def observe(self, items: Sequence[Item]) -> list[OfferStates]:
+        """Appends each event to its stream's trunk, and reads the offers after it.
+
+        `items` are (stream, event, offers) of distinct streams; a stream is opened when it first occurs.
+
+        Raises:
+          ValueError: naming the stream, for an event that does not fit into the context; no trunk has then changed.
+        """
+        readings = self._opened(items, self._branch, lambda branch: len(branch.ids))
+        results = self._engine.read(readings)
+        self._newest |= {stream: event for stream, event, _ in items}
+        return [
+            OfferStates(
+                self._of_offers(states, reading.branches[0].leaves), len(reading.event) + len(reading.branches[0].ids)
+            )
+            for reading, [states] in zip(readings, results, strict=True)
+        ]
+
+    def warm_up(self) -> None:
+        """Starts to compile every program that an event needs."""
+        self._engine.compile_behind()
+
+    def _branch(self, head: Sequence[int], offers: Sequence[Candidate]) -> Branch:
+        leaves = tuple(tuple(self._template.leaf(offer)) for offer in offers)
+        return Branch(tuple(head), leaves, self._places(len(head), leaves))
+
+    def _own(self, leaf: Sequence[int]) -> range:
+        """Where in its leaf the tokens of an offer's own text are."""
+        return range(self._before, len(leaf) - self._after)
+
+    def _places(self, first: int, leaves: Sequence[Sequence[int]]) -> tuple[int, ...]:
+        """Of every leaf the tokens of the offer's own text, and the answer slot."""
+        places: list[int] = []
+        for leaf in leaves:
+            places += [first + place for place in (*self._own(leaf), len(leaf) - 1)]
+            first += len(leaf)
+        return tuple(places)
+
+    def _of_offers(
+        self, states: Float[np.ndarray, "places width"], leaves: Sequence[Sequence[int]]
+    ) -> Float[np.ndarray, "offers columns"]:
+        """At each block the mean over the offer's tokens, then its answer slot."""
+        stops = np.cumsum([len(self._own(leaf)) + 1 for leaf in leaves])
+        rows = []
+        for part in np.split(states, stops[:-1]):
+            mean = part[:-1].sum(0) / max(len(part) - 1, 1)
+            pairs = zip(np.split(mean, self._count), np.split(part[-1], self._count), strict=True)
+            rows.append(np.concatenate([half for pair in pairs for half in pair]))
+        return np.stack(rows)

@@ -252,8 +252,7 @@ def _load_probe(
     saved = load_probe(folder)
     if saved.states is None:
         return ProbeReader(saved.probe)
-    from prism_jax.agent.live import LiveConfig
-    from prism_jax.agent.live_states import LiveStates
+    from prism_jax.agent.live import LiveConfig, LiveStates
     from prism_jax.probe.kept_states import DTYPE, copied_weights, load_reader, reading_of
 
     for name, kind in kinds.items():

@@ -1,5 +1,7 @@
 """What an agent learns of people: an answer moves the person's rate and alarm and, if asked, the map of everybody.
 
+The parameters of all people together are fitted to the answers in records, by `fit_from_records`.
+
 The store is the state. An answer that the store has seen changes nothing, so a restart may read its input again.
 """
 
@@ -7,19 +9,26 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from etils import epath
 
-from prism_jax.agent.personal import KnownPerson, Prediction
+from prism_jax.agent.personal import KnownPerson, Prediction, prediction_from
+from prism_jax.agent.records_file import RecordsError, parse_record, prediction_in
 from prism_jax.agent.settings import PeopleSettings
 from prism_jax.agent.state.store import StateStore
 from prism_jax.decision import alarm
+from prism_jax.decision.arrays import sigmoid
+from prism_jax.decision.calibration import fit_platt
 from prism_jax.decision.person import Belief, Population, clipped_log_odds, update
 from prism_jax.people import recalibration
-from prism_jax.people.exports import recalibration_from
+from prism_jax.people.exports import FORMAT, recalibration_from
+from prism_jax.people.layer import fit_population
 from prism_jax.people.recalibration import Recalibration
 from prism_jax.people.store import PeopleStore, Person
+from prism_jax.runtime.files import check_absent, encode_json, read_lines, write_bytes
 
 ACCEPTED = "accepted"
 """The outcome that is an answer of 1; any other is one of 0."""
@@ -184,3 +193,67 @@ def _map_of(store: PeopleStore) -> Recalibration:
     if state is None:
         return recalibration.start(store.population)
     return recalibration_from(state, f"{store.path}: recalibration")
+
+
+def fit_from_records(logs: Sequence[Iterable[dict[str, Any]]], out: str, place: str) -> None:
+    """Fits a population to everybody's answers and writes it as JSON.
+
+    The logs of records are in the order in which their answers came, and `place` is what messages call them.
+
+    Raises:
+      ValueError, OSError: in one line, for records that cannot be read or that teach nothing; nothing is written then.
+    """
+    check_absent(out)
+    answers = [answer for log in logs for answer in _answers_in(log)]
+    names = sorted({prediction.person for prediction, _ in answers})
+    kinds = len({accepted for _, accepted in answers})
+    if len(names) < 2 or kinds < 2:
+        raise ValueError(
+            f"{place}: found {len(answers)} answers of {len(names)} people and {kinds} kinds, "
+            "expected answers of two people, some accepted and some not"
+        )
+    population = _fitted(answers)
+    if population.scale < 0:
+        raise ValueError(
+            f"{place}: found a scale of {population.scale:.3g}, expected at least 0: the p_accept of these "
+            "records ranks offers the wrong way round"
+        )
+    write_bytes(out, encode_json({"format": FORMAT, **population._asdict()}))
+    shown = ", ".join(f"{name} {value:.3g}" for name, value in population._asdict().items())
+    print(f"{len(answers):,} answers of {len(names):,} people: {shown}")
+
+
+def _fitted(answers: Sequence[tuple[Prediction, bool]]) -> Population:
+    """The population of highest prequential likelihood on p_accept as Platt's map corrects it.
+
+    So a new person is met by the corrected p_accept, and nothing is lost at the first offer. The answers of a person
+    stand in the order in which they came.
+    """
+    person = np.unique([prediction.person for prediction, _ in answers], return_inverse=True)[1]
+    y = np.array([float(accepted) for _, accepted in answers])
+    z = clipped_log_odds([prediction.content for prediction, _ in answers])
+    platt = fit_platt(sigmoid(z), y)
+    population = fit_population(platt.of_log_odds(z), y, person, calibrated=True)
+    return population._replace(scale=population.scale * platt.scale, bias=population.scale * platt.bias)
+
+
+def read_records(path: epath.PathLike) -> Iterator[dict[str, Any]]:
+    """The records of a file; RecordsError names the line that is none."""
+    for number, line in read_lines(path, RecordsError, "the records of an agent"):
+        place = f"{path}:{number}"
+        record = parse_record(line, place)
+        if record["kind"] == "decision":
+            prediction_in(record, place)
+        yield record
+
+
+def _answers_in(log: Iterable[dict[str, Any]]) -> list[tuple[Prediction, bool]]:
+    """What was predicted of answered offers to named people, and whether each was accepted, in the answers' order."""
+    made, answers = dict[str, Prediction](), list[tuple[Prediction, bool]]()
+    for record in log:
+        if record["kind"] == "decision":
+            if (prediction := prediction_from(record)) is not None:
+                made[record["offer"]] = prediction
+        elif record["offer"] in made:
+            answers.append((made.pop(record["offer"]), record["outcome"] == ACCEPTED))
+    return answers

@@ -21,7 +21,7 @@ from prism_jax.probe.fitting import Probe
 from prism_jax.probe.live_words import LiveWords
 
 if TYPE_CHECKING:  # words alone load no language model
-    from prism_jax.agent.live_states import LiveStates
+    from prism_jax.agent.live import LiveStates
 
 _CERTAIN = 1e-15
 

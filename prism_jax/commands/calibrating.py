@@ -18,6 +18,7 @@ from prism_jax.agent.asking import AskingReader
 from prism_jax.agent.exported import Exported, read_exported
 from prism_jax.agent.fitted import (
     Checked,
+    Labelled,
     check,
     check_model,
     decisions_of,
@@ -25,8 +26,8 @@ from prism_jax.agent.fitted import (
     distance,
     fitted_on,
     read_fitted,
+    read_labelled,
 )
-from prism_jax.agent.labelled import Labelled, read_labelled
 from prism_jax.agent.loading import exported_model, load_engine, load_reader
 from prism_jax.agent.reader import Reader
 from prism_jax.agent.records import NOT_KEPT

@@ -27,6 +27,7 @@ import numpy as np
 from absl import flags
 from etils import epath
 
+from prism_jax.agent.people import fit_from_records, read_records
 from prism_jax.agent.records_file import remove_person
 from prism_jax.agent.state.moving import export_records, import_people, import_records
 from prism_jax.agent.state.partition import StateError
@@ -97,8 +98,6 @@ def _look_after(folder: epath.Path, job: str, options: Mapping[str, Any]) -> Non
         if job == "people_out":
             export_people(store, options["people_out"])
         elif job == "population_out":
-            from prism_jax.agent.population import fit_from_records, read_records  # which needs SciPy
-
             logs = [all_records(folder), *map(read_records, options["records"])]
             place = ", ".join([str(folder), *options["records"]])
             fit_from_records(logs, options["population_out"], place)

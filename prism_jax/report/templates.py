@@ -1,8 +1,7 @@
 """Loads this folder's jinja2 templates, style sheet and script, and computes a page's content security policy.
 
-All text is escaped, characters that act unseen are shown by their escapes (`prism_jax.runtime.shown_text`), and an
-undefined name in a template is an error. A page allows the style sheet and script that it was made with, by their
-hashes, and nothing else: no request, no other script, no style attribute.
+Text is escaped and made visible by `prism_jax.runtime.shown_text`. A page allows the style sheet and script that it was
+made with, by their hashes, and nothing else: no request, no other script, no style attribute.
 """
 
 from __future__ import annotations
@@ -12,12 +11,11 @@ import functools
 import hashlib
 import pathlib
 from collections.abc import Sequence
-from typing import Any
 
 import jinja2
 import markupsafe
 
-from prism_jax.runtime.shown_text import visible
+from prism_jax.runtime.shown_text import make_environment
 
 FOLDER = pathlib.Path(__file__).parent
 
@@ -56,25 +54,8 @@ def _source(text: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
 
 
-def make_environment(folder: pathlib.Path) -> jinja2.Environment:
-    """Templates of a folder, by the rules above."""
-    return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=_visible,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-
-
 @functools.cache
 def _environment() -> jinja2.Environment:
     environment = make_environment(FOLDER)
     environment.globals |= {"asset": load_asset, "policy": content_policy}
     return environment
-
-
-def _visible(value: Any) -> Any:
-    """Text from outside with its unseen characters shown; the output of macros is safe already."""
-    return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value

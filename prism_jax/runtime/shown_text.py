@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import pathlib
 import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # who shows no page loads no jinja2
+    import jinja2
 
 HIDDEN = "***"
 # A password may hold any character, even a slash; a colon before a port begins none. Lengths are bounded so that
@@ -39,6 +44,25 @@ def visible(text: str) -> str:
     Tabs and newlines stay, and so do letters of every script; right-to-left text needs no mark to be shown right.
     """
     return _HIDDEN.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def make_environment(folder: pathlib.Path) -> jinja2.Environment:
+    """Templates of a folder, in which all text is escaped and `visible`, and an undefined name is an error."""
+    import jinja2
+
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _visible(value: Any) -> Any:
+    """Text from outside with its unseen characters shown; the output of macros is safe already."""
+    return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 def shown_name(text: str) -> str:

@@ -8,12 +8,12 @@ Dependencies: the extra `serve`.
 Where to change what:
 - who may ask, limits, errors, health: `http.py`; how requests become batches: `turns.py`
 - `POST /v1/decisions` and `/v1/systemone`: `app.py`, their forms in `form.py` and `system_one.py`, their answers in
-  `answering.py`; compressed bodies in `encoded.py`
+  `answering.py`; names in addresses and compressed bodies in `encoded.py`
 - what answers, of the flags of `serve`: `loading.py`
-- the routes of streams, outcomes, records and people: `state_app.py`; bodies in `requests.py`, events in `offers.py`
+- the routes of streams, outcomes, records and people: `state_app.py`; bodies in `requests.py`, events in `door.py`
 - the agents of all tenants, and what is done between requests: `agents.py`
 - the page of the person: `person_page.py`, its words in `person_view.py`, its files in `me/`; what the store has of one
   person: `person_data.py`
-- signing in to it: `sessions.py`, the secrets in `signin.py`; what a browser is sent and sends: `browser.py`
+- signing in to it: `sessions.py`; what a browser is sent and sends: `browser.py`
 - what the gate would have done where it only watched: `shadow.py`
 """

@@ -15,8 +15,8 @@ from prism_jax.agent.ledger import RefusedError
 from prism_jax.agent.reader import Reader
 from prism_jax.agent.records import OfferOutcome
 from prism_jax.agent.settings import AgentSettings
-from prism_jax.agent.state.claims import SettledClaims, StoredClaims
 from prism_jax.agent.state.durable import DurableAgent, Events
+from prism_jax.agent.state.kept import SettledClaims, StoredClaims
 from prism_jax.agent.state.owned_file import StaleError
 from prism_jax.agent.state.partition import Partition
 from prism_jax.agent.state.places import folder_of, partition_files, reading

@@ -14,7 +14,7 @@ from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Resp
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from prism_jax.agent.state.partition import StateError
-from prism_jax.report.templates import make_environment
+from prism_jax.runtime.shown_text import make_environment
 from prism_jax.service.http import ApiError
 
 Page = Callable[[fastapi.Request], Awaitable[Response]]
@@ -43,9 +43,12 @@ _PROBLEMS = {
 }
 
 
+_templates = functools.cache(functools.partial(make_environment, FOLDER))
+
+
 def render(template: str, status: int = 200, **values: Any) -> HTMLResponse:
     """A page of a template; all text is escaped, and what acts unseen is shown by its escape."""
-    text = _environment().get_template(template).render(**values)
+    text = _templates().get_template(template).render(**values)
     return HTMLResponse(text.encode("utf-8", "replace"), status)
 
 
@@ -121,8 +124,3 @@ async def fields_of(request: fastapi.Request) -> dict[str, str]:
     except ValueError:
         raise ApiError(403, "body: found no form, expected one") from None
     return {name: values[-1] for name, values in pairs.items()}
-
-
-@functools.cache
-def _environment() -> Any:
-    return make_environment(FOLDER)

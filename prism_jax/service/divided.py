@@ -22,8 +22,8 @@ from starlette.concurrency import run_in_threadpool
 
 from prism_jax.agent.ledger import RefusedError
 from prism_jax.agent.records import OfferOutcome
-from prism_jax.agent.state.claims import UnclaimedError, other_person
 from prism_jax.agent.state.durable import Events
+from prism_jax.agent.state.kept import UnclaimedError, other_person
 from prism_jax.agent.state.owned_file import StaleError
 from prism_jax.agent.state.places import number_of
 from prism_jax.agent.state.reading import Cursor, Logged, newest, read_log

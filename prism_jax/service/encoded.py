@@ -1,11 +1,51 @@
-"""Bodies of requests that are compressed, decoded within a bound: gzip, deflate, and zstd as typesafe-sdk sends it."""
+"""What of a request is encoded: names in its address, which may have slashes, and compressed bodies, within a bound.
+
+An address is divided at its slashes before it is decoded. Bodies come in gzip, deflate, and zstd as typesafe-sdk sends
+it.
+"""
 
 from __future__ import annotations
 
+import re
+import urllib.parse
 import zlib
 from typing import Any
 
 import zstandard
+from starlette.convertors import Convertor, register_url_convertor
+
+_NO_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+
+
+def decoded(text: bytes) -> str:
+    """A part of an address; ValueError for what is not UTF-8, percent-encoded."""
+    try:
+        if _NO_ESCAPE.search(text):
+            raise ValueError
+        return urllib.parse.unquote_to_bytes(text).decode()
+    except ValueError:
+        raise ValueError(f"address: found {text!r:.80}, expected percent-encoded UTF-8 (%25 for %)") from None
+
+
+def route_path(raw: bytes) -> str:
+    """The path by which a request finds its route, of which each part is encoded in one way; ValueError as above."""
+    return "/".join(urllib.parse.quote(decoded(part), safe="") for part in raw.split(b"/"))
+
+
+class _Name(Convertor[str]):
+    """One part of `route_path`, as the name that it stands for."""
+
+    regex = "[^/]*"
+
+    def convert(self, value: str) -> str:
+        return urllib.parse.unquote(value)
+
+    def to_string(self, value: str) -> str:
+        return urllib.parse.quote(value, safe="")
+
+
+register_url_convertor("name", _Name())
+
 
 ENCODINGS = {"gzip": zlib.MAX_WBITS | 16, "deflate": zlib.MAX_WBITS}
 """What zlib decodes, and the format's number there."""

@@ -18,9 +18,8 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from prism_jax import __version__
-from prism_jax.service.encoded import EncodingError, decoded_body
+from prism_jax.service.encoded import EncodingError, decoded, decoded_body, route_path
 from prism_jax.service.form import ErrorBody, FormError
-from prism_jax.service.names import decoded, route_path
 from prism_jax.service.tokens import Tokens
 from prism_jax.service.turns import BusyError, Turns
 

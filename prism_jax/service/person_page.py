@@ -22,8 +22,16 @@ from fastapi.responses import Response
 from prism_jax.agent.records import OfferOutcome
 from prism_jax.agent.state.durable import DurableAgent
 from prism_jax.agent.state.partition import Partition
-from prism_jax.agent.state.preferences import LEVELS, Preferences, QuietHours, Silence, keep_preferences, preferences_of
-from prism_jax.agent.state.preview import Preview, preview
+from prism_jax.agent.state.preferences import (
+    LEVELS,
+    Preferences,
+    Preview,
+    QuietHours,
+    Silence,
+    keep_preferences,
+    preferences_of,
+    preview,
+)
 from prism_jax.agent.state.reading import read_latest
 from prism_jax.decision.person import Population
 from prism_jax.people.store import Person

@@ -10,8 +10,7 @@ import zoneinfo
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from prism_jax.agent.state.preferences import LEVELS, Preferences, is_zone
-from prism_jax.agent.state.preview import Preview
+from prism_jax.agent.state.preferences import LEVELS, Preferences, Preview, is_zone
 from prism_jax.agent.state.reading import Logged
 from prism_jax.decision.arrays import sigmoid
 from prism_jax.decision.person import Population, predict

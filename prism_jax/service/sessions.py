@@ -1,22 +1,98 @@
-"""Signing in to the person's page: from a link that works once to a session, which every page and form of it names."""
+"""Signing in to the person's page: from a link that works once to a session, which every page and form of it names.
+
+The store has hashes alone. The text of a link or session names the tenant and the partition beside its secret, so that
+the one file that knows it is found.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import re
+import secrets
 import urllib.parse
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 import fastapi
+from etils import epath
 from fastapi.responses import Response
 
 from prism_jax.agent.state.durable import DurableAgent
 from prism_jax.agent.state.partition import Partition
-from prism_jax.service import browser, signin
+from prism_jax.agent.state.places import readable
+from prism_jax.service import browser
 from prism_jax.service.agents import DECIDE, Visit, partition_of, unknown
 from prism_jax.service.door import Door
 from prism_jax.service.http import ApiError
 from prism_jax.service.person_view import zone_of
-from prism_jax.service.signin import LINK, SESSION, Key
+
+LINK, SESSION = "link", "session"
+LASTS = {LINK: 15 * 60.0, SESSION: 30 * 86400.0}
+"""Seconds after which each ends."""
+_TEXT = re.compile(r"([a-z0-9][a-z0-9_-]{0,63})\.([0-9]{1,4})\.[A-Za-z0-9_-]{43}")
+_OWNER = "SELECT person FROM signins WHERE hash = ? AND kind = ? AND until > ? AND until <= ?"
+"""What would last far longer than any does was made by a clock that was ahead, and has ended."""
+
+
+class Key(NamedTuple):
+    """What a link or a cookie says."""
+
+    text: str  # whole, with its secret of 256 bits
+    tenant: str
+    partition: int
+
+    @property
+    def hash(self) -> bytes:
+        """What the store knows of it."""
+        return hashlib.sha256(self.text.encode("ascii")).digest()
+
+    @property
+    def form_token(self) -> str:
+        """What each form of the session sends along, which no other page can know."""
+        return hmac.new(self.text.encode("ascii"), b"form", hashlib.sha256).hexdigest()
+
+    def made(self, form_token: str) -> bool:
+        """Whether a form is one of the session's."""
+        return hmac.compare_digest(self.form_token.encode(), form_token.encode("utf-8", "surrogatepass"))
+
+
+def new_key(tenant: str, partition: int) -> Key:
+    """A key that nobody can guess."""
+    return Key(f"{tenant}.{partition}.{secrets.token_urlsafe(32)}", tenant, partition)
+
+
+def read_key(text: str, tenants: Collection[str]) -> Key | None:
+    """The key of a text from outside; None for what is none, or of no such tenant."""
+    found = _TEXT.fullmatch(text)
+    return Key(text, found[1], int(found[2])) if found and found[1] in tenants else None
+
+
+def _issue(partition: Partition, key: Key, kind: str, person: str, now: float) -> float:
+    """Keeps a new key, in a transaction of the caller; returns when it ends, in seconds since 1970."""
+    until = now + LASTS[kind]
+    partition.rows("DELETE FROM signins WHERE until <= ?", (now,))
+    partition.rows("INSERT INTO signins VALUES (?, ?, ?, ?)", (key.hash, person, kind, until))
+    return until
+
+
+def _end(partition: Partition, key: Key) -> None:
+    """Ends a key, in a transaction of the caller."""
+    partition.rows("DELETE FROM signins WHERE hash = ?", (key.hash,))
+
+
+def _end_all(partition: Partition, person: str) -> int:
+    """Ends every key of a person, in a transaction of the caller; returns how many there were."""
+    ((count,),) = partition.rows("SELECT count(*) FROM signins WHERE person = ?", (person,))
+    partition.rows("DELETE FROM signins WHERE person = ?", (person,))
+    return int(count)
+
+
+def _owner(ask: Callable[[str, Any], list[tuple[Any, ...]]], key: Key, kind: str, now: float) -> str | None:
+    """Whose a key is; None where it has ended, or never was."""
+    rows = ask(_OWNER, (key.hash, kind, now, now + 2 * LASTS[kind]))
+    return rows[0][0] if rows else None
+
 
 ENDED = "This link has ended", "A link works once, for 15 minutes. Ask for another one where you got this one."
 
@@ -45,9 +121,9 @@ class Sessions:
             agent, partition = agents[DECIDE], partition_of(agents, person)
             if partition is None:
                 return None
-            key = signin.new_key(tenant, agent.store.number_of(person))
+            key = new_key(tenant, agent.store.number_of(person))
             with partition.transaction():
-                return key, signin.issue(partition, key, LINK, person, agent.now())
+                return key, _issue(partition, key, LINK, person, agent.now())
 
         made = await self._ask(request, DECIDE, Visit(call, alone=person))
         if made is None:
@@ -68,18 +144,18 @@ class Sessions:
         link = await self._signed(fields.get("key", ""), LINK)
         if link is None:
             return browser.message(410, *ENDED)
-        session = signin.new_key(link.key.tenant, link.key.partition)
+        session = new_key(link.key.tenant, link.key.partition)
 
         def begin(partition: Partition, now: float) -> None:
-            signin.end(partition, link.key)
-            signin.issue(partition, session, SESSION, link.person, now)
+            _end(partition, link.key)
+            _issue(partition, session, SESSION, link.person, now)
 
         request.state.tenant = link.key.tenant
         if not await self._changed(request, link, LINK, begin):
             return browser.message(410, *ENDED)
         answer = browser.to("/me")
         keeping: dict[str, Any] = {
-            "max_age": int(signin.LASTS[SESSION]),
+            "max_age": int(LASTS[SESSION]),
             "secure": request.url.scheme == "https",
             "samesite": "strict",
         }
@@ -96,20 +172,20 @@ class Sessions:
             if partition is None:
                 return 0
             with partition.transaction():
-                return signin.end_all(partition, person)
+                return _end_all(partition, person)
 
         return {"ended": await self._ask(request, DECIDE, Visit(call, alone=person))}
 
     async def sign_out_everywhere(self, request: fastapi.Request) -> Response:
         """Ends every link and session of the person."""
         session, _ = await self.posted(request)
-        await self.change(request, session, lambda partition: signin.end_all(partition, session.person))
+        await self.change(request, session, lambda partition: _end_all(partition, session.person))
         return self.ended(request, "You are signed out everywhere", "To come back, ask for another link.")
 
     async def sign_out(self, request: fastapi.Request) -> Response:
         """Ends the session."""
         session, _ = await self.posted(request)
-        await self.change(request, session, lambda partition: signin.end(partition, session.key))
+        await self.change(request, session, lambda partition: _end(partition, session.key))
         return self.ended(request, "You are signed out", "To come back, ask for another link.")
 
     def ended(self, request: fastapi.Request, title: str, words: str) -> Response:
@@ -147,7 +223,7 @@ class Sessions:
         def call(agents: Mapping[str, DurableAgent]) -> bool:
             partition, now = agents[DECIDE].store.partition(signed.key.partition), agents[DECIDE].now()
             with partition.transaction():
-                lasts = signin.owner_in(partition, signed.key, kind, now) is not None
+                lasts = _owner(partition.rows, signed.key, kind, now) is not None
                 if lasts:
                     change(partition, now)
             return lasts
@@ -155,10 +231,14 @@ class Sessions:
         return bool(await self._ask(request, DECIDE, Visit(call, alone=signed.person)))
 
     async def _signed(self, text: str, kind: str) -> Session | None:
-        key, now = signin.read_key(text, self._tenants), self._clock()
+        key, now = read_key(text, self._tenants), self._clock()
         if key is None:
             return None
-        person = await self._door.read(key.tenant, key.partition, lambda place: signin.owner(place, key, kind, now))
+
+        def owner(folder: epath.Path) -> str | None:
+            return next((_owner(ask, key, kind, now) for _, ask in readable(folder, numbers=(key.partition,))), None)
+
+        person = await self._door.read(key.tenant, key.partition, owner)
         return None if person is None else Session(key, person)
 
 

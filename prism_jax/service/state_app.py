@@ -29,10 +29,9 @@ from prism_jax.agent.state.store import IncompleteError
 from prism_jax.agent.steps import Observation
 from prism_jax.service.agents import DECIDE, EVENTS, QUESTIONS, SHARE, Asked, Visit, delete_stream, forget
 from prism_jax.service.app import add_questions
-from prism_jax.service.door import Door
+from prism_jax.service.door import Door, News
 from prism_jax.service.form import ErrorBody
 from prism_jax.service.http import MOST_LISTENERS, ApiError, Limits, make_base, problem
-from prism_jax.service.offers import News
 from prism_jax.service.person_page import PersonPage
 from prism_jax.service.requests import (
     CHECKED,

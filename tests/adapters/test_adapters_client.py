@@ -14,9 +14,8 @@ import types
 
 import pytest
 
-from prism_jax.adapters import wire
-from prism_jax.adapters.client import MOST_TRIES, Client
-from prism_jax.adapters.wire import ClientError, as_key, as_text, message_of
+from prism_jax.adapters import client as module
+from prism_jax.adapters.client import MOST_TRIES, Client, ClientError, as_key, as_text, message_of
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -150,16 +149,16 @@ def test_a_token_is_sent(tmp_path):
 
 def test_a_token_comes_from_the_environment(monkeypatch):
     parser = argparse.ArgumentParser()
-    wire.define_server_flags(parser)
+    module.define_server_flags(parser)
     url = "--url=http://localhost:9"
     monkeypatch.setenv("GATE_TOKEN", "secret")
-    assert wire.token_of(parser.parse_args([url, "--key=GATE_TOKEN"])) == "secret"
-    assert wire.token_of(parser.parse_args([url, "--token=other"])) == "other"
-    assert wire.token_of(parser.parse_args([url])) is None
+    assert module.token_of(parser.parse_args([url, "--key=GATE_TOKEN"])) == "secret"
+    assert module.token_of(parser.parse_args([url, "--token=other"])) == "other"
+    assert module.token_of(parser.parse_args([url])) is None
     with pytest.raises(ValueError, match="--token: found it with --key"):
-        wire.token_of(parser.parse_args([url, "--key=GATE_TOKEN", "--token=other"]))
+        module.token_of(parser.parse_args([url, "--key=GATE_TOKEN", "--token=other"]))
     with pytest.raises(ValueError, match="--key: found no environment variable 'NO_SUCH'"):
-        wire.token_of(parser.parse_args([url, "--key=NO_SUCH"]))
+        module.token_of(parser.parse_args([url, "--key=NO_SUCH"]))
 
 
 def test_a_sdk_that_is_not_installed_is_named(monkeypatch):
@@ -174,7 +173,7 @@ def test_the_client_loads_the_standard_library_alone():
     done = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
     assert loaded - sys.stdlib_module_names <= {"prism_jax", "__main__"}
-    assert wire.__name__ in done.stdout.split()
+    assert module.__name__ in done.stdout.split()
 
 
 def test_the_pages_script_of_one_decision_decides(server, tmp_path):

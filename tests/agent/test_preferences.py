@@ -19,9 +19,8 @@ from prism_jax.agent.settings import QUIET, AgentSettings, Critical, Terms
 from prism_jax.agent.state import schema
 from prism_jax.agent.state.durable import DurableAgent, Events
 from prism_jax.agent.state.partition import Partition, StateError
-from prism_jax.agent.state.preferences import LEVELS, Preferences, QuietHours, Silence, keep_preferences
+from prism_jax.agent.state.preferences import LEVELS, Preferences, QuietHours, Silence, keep_preferences, preview
 from prism_jax.agent.state.preferences import preferences_of as asked_for
-from prism_jax.agent.state.preview import preview
 from prism_jax.agent.state.reading import all_records
 from prism_jax.agent.state.store import StateStore
 from prism_jax.agent.steps import Observation

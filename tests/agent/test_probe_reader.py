@@ -7,8 +7,7 @@ import pytest
 from offers import make_stream
 from scipy import special
 
-from prism_jax.agent.live import LiveConfig
-from prism_jax.agent.live_states import LiveStates
+from prism_jax.agent.live import LiveConfig, LiveStates
 from prism_jax.agent.probe_reader import ProbeReader
 from prism_jax.agent.reader import Reader
 from prism_jax.probe import states

@@ -13,8 +13,7 @@ from test_mains import run
 
 from prism_jax.agent.engine_reader import EngineReader
 from prism_jax.agent.exported import read_exported, with_gate
-from prism_jax.agent.fitted import check, check_model, read_fitted
-from prism_jax.agent.labelled import Labelled, read_labelled
+from prism_jax.agent.fitted import Labelled, check, check_model, read_fitted, read_labelled
 from prism_jax.agent.loading import load_decisions, load_engine
 from prism_jax.agent.records import NOT_KEPT
 from prism_jax.commands import calibrate, calibrating

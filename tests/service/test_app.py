@@ -26,7 +26,7 @@ from prism_jax.streams import Candidate, Event
 pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
 from served import Served
 
-from prism_jax.adapters.wire import ClientError, Wire
+from prism_jax.adapters.client import ClientError, Wire
 from prism_jax.agent.loading import load_decisions
 from prism_jax.gate import Gate
 from prism_jax.remote.cache import Cache

@@ -15,8 +15,7 @@ from served import Stateful
 from visitor import COSTS, Clock, Visitor, cookie_of, decide, key_of, live, offer_numbers, records
 
 from prism_jax.agent.settings import AgentSettings, Budget, Critical, Exploration, Terms
-from prism_jax.agent.state.preferences import LEVELS
-from prism_jax.agent.state.preview import Preview
+from prism_jax.agent.state.preferences import LEVELS, Preview
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.service import person_view
 

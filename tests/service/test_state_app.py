@@ -475,9 +475,9 @@ def test_an_offer_whose_caller_has_gone_is_sent_when_it_is_kept(tmp_path):
 @pytest.mark.parametrize("alone", [True, False])
 def test_who_listens_looks_everywhere_again_and_again_where_other_servers_make_offers(tmp_path, monkeypatch, alone):
     """Of an offer that another process has made, nobody is told; one server alone tells of each."""
-    monkeypatch.setattr("prism_jax.service.offers.STEP", 0.02)
-    monkeypatch.setattr("prism_jax.service.offers.KEPT_ALIVE", 0.1)
-    monkeypatch.setattr("prism_jax.service.offers.News.come", lambda *_: None)
+    monkeypatch.setattr("prism_jax.service.door.STEP", 0.02)
+    monkeypatch.setattr("prism_jax.service.door.KEPT_ALIVE", 0.1)
+    monkeypatch.setattr("prism_jax.service.door.News.come", lambda *_: None)
     assert Door.is_alone and not DividedDoor.is_alone
     monkeypatch.setattr(Door, "is_alone", alone)
     read, read_log = [], Door.read_log

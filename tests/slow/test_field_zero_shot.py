@@ -5,7 +5,7 @@ import pytest
 from etils import epath
 
 from prism_jax.agent.exported import read_exported
-from prism_jax.agent.labelled import read_labelled
+from prism_jax.agent.fitted import read_labelled
 from prism_jax.agent.loading import load_reader
 from prism_jax.experiments.field.interface import Fold, Run
 from prism_jax.experiments.field.registry import BASELINES

@@ -31,7 +31,7 @@ from prism_jax.acceptance.columns import LogColumns
 from prism_jax.acceptance.logs import read_log
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.lines import InputLines, parse_line
-from prism_jax.agent.population import read_records
+from prism_jax.agent.people import read_records
 from prism_jax.agent.rating import read_scenarios
 from prism_jax.agent.records import encode
 from prism_jax.agent.records_file import RecordsError, RecordsFile, parse_record, remove_person

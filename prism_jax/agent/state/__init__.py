@@ -8,8 +8,8 @@ Where to change what:
 - who owns a partition, and what of a change is on the disk when: `owned_file.py`
 - where partitions lie, and whether a file is the one that was made there: `places.py`
 - which partition a stream or a person has, and which are open: `store.py`
-- whose a stream is: `claims.py`; state from files and into them: `moving.py`
-- how what an agent decides is kept, and read again: `kept.py`; how requests of many callers are answered: `durable.py`
-- what a person may ask for, and what it would have changed: `preferences.py`, `preview.py`
+- whose a stream is, how what an agent decides is kept, and read again: `kept.py`
+- how requests of many callers are answered: `durable.py`; state from files and into them: `moving.py`
+- what a person may ask for, and what it would have changed: `preferences.py`
 - reading records beside the agent that writes them: `reading.py`
 """

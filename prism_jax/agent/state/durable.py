@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 from prism_jax.agent.ledger import RefusedError
 from prism_jax.agent.personal import prediction_from
 from prism_jax.agent.records import OUTCOMES, Decision, OfferOutcome, Written
-from prism_jax.agent.state.claims import StoredClaims
-from prism_jax.agent.state.kept import ConflictError, KeptAgent, answer_of
+from prism_jax.agent.state.kept import ConflictError, KeptAgent, StoredClaims, answer_of
 from prism_jax.agent.state.owned_file import StaleError
 from prism_jax.agent.state.partition import Partition
 from prism_jax.agent.state.preferences import preferences_of

@@ -16,7 +16,7 @@ from prism_jax.agent.lines import InputLines, Where, parse_line
 from prism_jax.agent.personal import prediction_from
 from prism_jax.agent.records import OfferOutcome, encode, offer_id
 from prism_jax.agent.records_file import RecordsError, parse_record
-from prism_jax.agent.state.claims import StoredClaims
+from prism_jax.agent.state.kept import StoredClaims
 from prism_jax.agent.state.partition import Partition, StateError, item_at, item_of
 from prism_jax.agent.state.reading import all_records
 from prism_jax.agent.state.store import StateStore

@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from prism_jax.agent.decision_reader import DecisionReader, Questions, Slots
-from prism_jax.agent.labelled import read_labelled
+from prism_jax.agent.fitted import read_labelled
 from prism_jax.agent.signals import probabilities
 from prism_jax.experiments.field.asked import Answers, Probabilities, sampled, say_missing, scores_of
 from prism_jax.experiments.field.interface import Baseline, Fold, Run
