@@ -1,9 +1,10 @@
-"""Adds to the documentation site what does not lie in docs/: the pages of the root, and the reference of the code.
+"""Adds to the documentation site what no page in docs/ holds: the pages of the root, the reference of the code, tables.
 
 MkDocs calls these functions (`hooks` in mkdocs.yml). The files in docs/ stay as they are, so that their links also work
 where the repository is read.
 """
 
+import csv
 import pathlib
 import re
 
@@ -73,10 +74,24 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, **_):
-    """Redirects links that leave docs/."""
+    """Redirects links that leave docs/, and shows the tables whose files a list names."""
     if page.file.src_uri in PAGES.values() or page.file.src_uri.startswith("api/"):
         return markdown
+    named = re.compile(r"^- (\[\w+\.csv\]\((\w+/\w+\.csv)\).*\n(?:  .*\n)*)", re.MULTILINE)
+    markdown = named.sub(lambda match: f"\n{match[1]}\n{_table(ROOT / 'docs' / match[2])}", markdown)
     return _relinked(markdown, pathlib.PurePosixPath("docs"))
+
+
+def _table(path):
+    """The CSV file of an experiment as Markdown, with the ends of an interval beside the number."""
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    shown = [name for name in rows[0] if not name.endswith(("_low", "_high", "_status"))]
+    lines = [shown, ["---"] * len(shown)]
+    for row in rows:
+        ends = {name: (row.get(f"{name}_low"), row.get(f"{name}_high")) for name in shown}
+        lines.append([row[name] + (" [{}, {}]".format(*ends[name]) if ends[name][0] else "") for name in shown])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
 def _relinked(text, folder):
