@@ -95,13 +95,16 @@ def _table(path):
 
 
 def _relinked(text, folder):
-    """A page of `folder` with its links relative to the site; links to files that are no pages become plain text."""
+    """A page of `folder` with its links relative to the site: modules lead to their reference, other files nowhere."""
 
     def replace(match):
         words, target, anchor = match.groups("")
         path = (ROOT / folder / target).resolve().relative_to(ROOT).as_posix()
         if path in PAGES:
             return f"[{words}]({PAGES[path]}{anchor})"
+        module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        if any(module in names for names in REFERENCE.values()):
+            return f"[{words}](api/{module}.md)"
         if path.startswith("docs/"):
             return f"[{words}]({path.removeprefix('docs/')}{anchor})"
         return words

@@ -8,7 +8,7 @@ package. Users import modules: `from prism_jax.decision import gate`.
 Where to change what:
 - the gate's comparison: `intervene` and `expected_costs` in `gate.py`, and what repeats them (CONTRIBUTING.md)
 - a policy, or a new one: its entry of `POLICIES` in `policies.py`, which decisions, sweeps, flags and results tables
-  read; its rows in docs/decision.md and docs/maths.md. Limits of an entry (CONTRIBUTING.md)
+  read; its row in docs/maths.md. Limits of an entry (CONTRIBUTING.md)
 - what thinking is worth, or how triggers rank steps: `thinking.py`; `TRIGGERS` and `urgency` in `budgets.py`
 - intervals, their coverage with few streams: `uncertainty/jackknife.py`, `uncertainty/bootstrap.py`;
   `prism_jax/experiments/few_units.py`

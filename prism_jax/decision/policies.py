@@ -2,7 +2,7 @@
 
 Everything that depends on a policy reads its entry of `POLICIES`: `gate.decide`, the sweeps over cost ratios
 (`audbc.policy_signals`), `operating_point.OperatingPoint`, the evaluation and the tables of the report. A new policy is
-one new entry here, with `signals` or `constant`, and one row in the tables of docs/decision.md and docs/maths.md.
+one new entry here, with `signals` or `constant`, and one row of the table in docs/maths.md.
 """
 
 from __future__ import annotations
