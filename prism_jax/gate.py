@@ -17,7 +17,7 @@ import dataclasses
 import os
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from etils import epath
@@ -38,19 +38,18 @@ from prism_jax.decision.calibration import (
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.person import Belief
 from prism_jax.decision.policies import POLICIES
-from prism_jax.decision.score_maps import ScoreColumn, ScoreMap
+from prism_jax.decision.score_maps import Scale, ScoreColumn, ScoreMap
 from prism_jax.decision.verdict import Verdict
 from prism_jax.people.in_memory import Person
 from prism_jax.runtime.digests import DigestError, check_contents
 from prism_jax.runtime.files import parse_object, read_bounded, read_object, write_json
+from prism_jax.runtime.schema import Object, Words, decode, positive
 
 if TYPE_CHECKING:
     from prism_jax.scores import Scores
 
 FILE, FORMAT, SOURCE = "gate.json", "prism_jax gate 1", "`prism_jax.Gate.save`"
 NEED_TARGETS = ("marginal", "given_accept")
-_OPTIONAL = ("c_fa", "c_fn", "caution", "fitted", "score")
-_NEEDED = ("format", "policy", "fixed_threshold", "need", "accept", "need_target")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -290,17 +289,15 @@ class Gate:
         try:
             if file.name == "prism.json":
                 check_contents(file.parent, {file.name: data})  # because it decides what is offered
-                tree = {**_signals(tree["calibration"]), **tree["decision"], "need_target": tree.get("need_target")}
+                tree = _of_run(tree, tree["calibration"], tree["decision"])
             elif file.name == "calibration.json":
-                tree = {**_signals(tree), **_decision_beside(file), "need_target": tree.get("need_target")}
-            else:
-                _check_keys(tree)
-            return _gate(tree, {"c_fa": c_fa, "c_fn": c_fn})
+                tree = _of_run(tree, tree, _decision_beside(file))
+            return _gate(tree, str(file), {"c_fa": c_fa, "c_fn": c_fn})
         except KeyError as error:
             raise GateError(f"{file}: {error.args[0]}: found no such key, expected it") from None
         except (GateError, DigestError):
             raise
-        except (TypeError, ValueError, OverflowError) as error:
+        except (TypeError, ValueError) as error:
             raise GateError(f"{file}: {error}") from None
 
 
@@ -321,21 +318,12 @@ def _file_in(path: epath.Path) -> epath.Path:
     )
 
 
-def _check_keys(tree: Mapping[str, Any]) -> None:
-    """Raises ValueError for another format, or a key too many or too few; costs may be left to the caller."""
-    if tree.get("format") != FORMAT:
-        raise ValueError(f"format: found {tree.get('format')!r:.80}, expected {FORMAT!r}")
-    for key in tree:
-        if key not in (*_NEEDED, *_OPTIONAL):
-            raise ValueError(f"{key}: found an unknown key, expected one of {', '.join((*_NEEDED, *_OPTIONAL))}")
-    for key in _NEEDED:
-        if key not in tree:
-            raise KeyError(key)
-
-
-def _signals(calibration: Mapping[str, Any]) -> dict[str, Any]:
-    """The maps of the fast pass, as those of a gate."""
-    return {"need": calibration["need_fast"], "accept": calibration["accept_fast"]}
+def _of_run(tree: Mapping[str, Any], maps: Mapping[str, Any], decision: Mapping[str, Any]) -> dict[str, Any]:
+    """The maps of the fast pass, costs and policy of a run, as the keys of a gate."""
+    keys = {key: decision[key] for key in ("c_fa", "c_fn", "policy", "fixed_threshold") if key in decision}
+    keys |= {key: tree[key] for key in ("need_target",) if key in tree}
+    defaults = {"policy": "dynamic", "fixed_threshold": 0.5, "need_target": "marginal"}
+    return {"format": FORMAT, "need": maps["need_fast"], "accept": maps["accept_fast"], **defaults, **keys}
 
 
 def _decision_beside(path: epath.Path) -> Mapping[str, Any]:
@@ -349,36 +337,70 @@ def _decision_beside(path: epath.Path) -> Mapping[str, Any]:
     return decision
 
 
-def _gate(tree: Mapping[str, Any], costs: Mapping[str, float | None]) -> Gate:
+def _map(tree: Mapping[str, Any]) -> Map:
+    """A map; what stands beside it in calibration.json is left to who reads that."""
+    return map_from_dict(tree)[0]
+
+
+def _fitted(tree: Mapping[str, Any]) -> Mapping[str, Any]:
+    return decode(Object({"model": str}), tree, "", ValueError)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Score:
+    """The score of a gate, as its file has it, with the rule that its map and costs make."""
+
+    column: Words
+    unit: Literal["", "%"]
+    middle: float | None
+    width: Annotated[float, positive]
+    offer: Literal["at_least", "at_most", "always", "never"]
+    value: float | None
+
+    def __post_init__(self) -> None:
+        if self.middle is None and self.scale != Scale().in_unit(self.unit):
+            raise ValueError(f"width: found {self.width:g} of a probability (middle is null), expected 1, or 100 in %")
+
+    @property
+    def scale(self) -> Scale:
+        return Scale(self.middle, self.width)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _File:
+    """The keys of gate.json; those of the maps of other files are its, too."""
+
+    format: Literal["prism_jax gate 1"]
+    policy: str
+    fixed_threshold: float
+    need: Annotated[Mapping[str, Any], _map] | None
+    accept: Annotated[Mapping[str, Any], _map] | None
+    need_target: Literal["marginal", "given_accept"]
+    c_fa: float | None = None
+    c_fn: float | None = None
+    caution: str = ""
+    fitted: Annotated[Mapping[str, Any], _fitted] | None = None
+    score: _Score | None = None
+
+
+def _gate(tree: Mapping[str, Any], place: str, costs: Mapping[str, float | None]) -> Gate:
     """A gate of a file's keys, with other costs where they are given."""
-    numbers: dict[str, Any] = {"policy": tree.get("policy", "dynamic")}
-    for name in ("c_fa", "c_fn", "fixed_threshold"):
-        value = tree.get(name) if costs.get(name) is None else costs[name]
-        if value is None and name in costs:
-            raise ValueError(f"{name}: found no cost, expected one in the file or as an argument")
-        if value is not None:
-            if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
-                raise ValueError(f"{name}: found {value!r:.80}, expected a number")
-            numbers[name] = float(value)
-    point = OperatingPoint(**numbers)
-    names = ("accept", "need")
-    accept, need = (None if tree[name] is None else map_from_dict(tree[name], name)[0] for name in names)
-    need_target, caution = tree.get("need_target"), tree.get("caution", "")
-    if not isinstance(caution, str):
-        raise ValueError(f"caution: found {caution!r:.80}, expected a text")
-    fitted = tree.get("fitted")
-    if fitted is not None and not (isinstance(fitted, Mapping) and isinstance(fitted.get("model"), str)):
-        raise ValueError(f"fitted: found {fitted!r:.80}, expected an object with the fingerprint of a model")
-    gate = Gate(point, accept, need, "marginal" if need_target is None else need_target, caution, fitted)
-    if tree.get("score") is None:
+    given = {name: arrays.as_float(cost) for name, cost in costs.items() if cost is not None}
+    file = decode(_File, {**tree, **given}, place, GateError)
+    for name in costs:
+        if getattr(file, name) is None:
+            raise GateError(f"{place}: {name}: found no cost, expected one in the file or as an argument")
+    point = OperatingPoint(file.c_fa, file.c_fn, policy=file.policy, fixed_threshold=file.fixed_threshold)
+    gate = Gate(point, file.accept, file.need, file.need_target, file.caution, file.fitted)
+    if file.score is None:
         return gate
-    score, rule = ScoreColumn.from_dict(tree["score"])
-    if point.policy != "dynamic" or need is not None or isinstance(accept, GroupedTemperature):
+    if point.policy != "dynamic" or gate.need is not None or isinstance(gate.accept, GroupedTemperature):
         raise ValueError(
             "score: found it with a map of need, of domains, or a policy, expected the policy dynamic alone"
         )
-    gate = dataclasses.replace(gate, score=score)
-    if all(cost is None for cost in costs.values()) and not rule.is_near(gate.rule):
+    gate = dataclasses.replace(gate, score=ScoreColumn(file.score.column, file.score.scale))
+    rule = Rule(file.score.offer, file.score.value)
+    if not given and not rule.is_near(gate.rule):
         raise ValueError(f"score.value: found {rule.in_words()}, expected {gate.rule.in_words()}, by its map and costs")
     return gate
 

@@ -150,13 +150,7 @@ def test_the_workdir_of_an_evaluation_is_a_gate(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": "gate 9"}, "format: found 'gate 9', expected 'prism_jax gate 1'"),
-        ({"c_fn": "2"}, "c_fn: found '2', expected a number"),
         ({"c_fa": -1.0}, "c_fa: found -1.0, expected a cost"),
-        ({"accept": [1]}, r"accept: found \[1\], expected an object with the keys of a map"),
-        ({"accept": {"calibrator": "platt", "scale": 1.0}}, "accept.bias: found no such key"),
-        ({"need_target": "both"}, "need_target: found 'both', expected one of 'marginal', 'given_accept'"),
-        ({"polcy": "never"}, "polcy: found an unknown key, expected one of format, policy"),
         ({"policy": "sometimes"}, "policy: found 'sometimes', expected one of"),
     ],
 )
@@ -377,9 +371,6 @@ def test_a_caution_is_kept_by_the_file_and_said_where_it_decides(tmp_path, capsy
     gate.save(tmp_path / "gate.json")
     assert Gate.load(tmp_path) == gate == gate_of({"gate": str(tmp_path / "gate.json")})
     assert capsys.readouterr().err == f"{tmp_path}/gate.json: never offering costs less\n"
-    (tmp_path / "gate.json").write_text(json.dumps(gate.to_dict() | {"caution": 3}))
-    with pytest.raises(ValueError, match=r"gate\.json: caution: found 3, expected a text"):
-        Gate.load(tmp_path)
 
 
 def test_labels_of_one_class_are_named():

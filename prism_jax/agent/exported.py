@@ -8,9 +8,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from etils import epath
 
@@ -18,18 +17,15 @@ from prism_jax.decision import thinking
 from prism_jax.decision.calibration import Map, Temperature, map_from_dict
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.gate import NEED_TARGETS, Gate
-from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict
 from prism_jax.runtime.digests import EXPORT as SOURCE
 from prism_jax.runtime.digests import check_contents, is_sha256
-from prism_jax.runtime.files import check_keys, parse_object, read_bounded
+from prism_jax.runtime.files import parse_object, read_bounded
+from prism_jax.runtime.schema import Loose, Object, decode, positive, some
 
 SIGNALS = ("need_fast", "accept_fast", "need_slow", "accept_slow")
-_FAST, _SLOW = SIGNALS[:2], SIGNALS[2:]
-_REQUIRED = ("format", "slots", "probability", "calibration", "decision", "dynamic", "checkpoint")
-_OPTIONAL = ("temperatures", "writing", "responses", "need_target", "probe", "base_sha256", "sample")
+_SLOW = SIGNALS[2:]
 THINKING = "thinking"
 """Key of the calibration that says what the slow pass does."""
-FORMAT = 1
 MARGINAL = "marginal"
 """What p_need estimates where an export does not say."""
 
@@ -45,14 +41,25 @@ class Thinking(NamedTuple):
     tokens: float  # mean tokens of a slow pass, above 0
 
 
-def thinking_from(tree: Mapping[str, Any]) -> Thinking:
-    """Reads the numbers `accept`, `need`, `both` and `tokens`; raises KeyError, TypeError or ValueError otherwise."""
-    moves = thinking.Moves(float(tree["accept"]), float(tree["need"]), float(tree["both"]))
-    thinking.check_moves(moves)
-    tokens = float(tree["tokens"])
-    if not 0 < tokens < math.inf:
-        raise ValueError(f"tokens: found {tokens}, expected a finite number above 0")
-    return Thinking(moves, tokens)
+@dataclasses.dataclass(frozen=True)
+class _Numbers(Loose):
+    """Moves and tokens, beside others such as how many steps they were fitted on."""
+
+    accept: float
+    need: float
+    both: float
+    tokens: Annotated[float, positive] | None
+
+    def thinking(self) -> Thinking | None:
+        """What they say; None where nobody says how many tokens it takes."""
+        moves = thinking.Moves(self.accept, self.need, self.both)
+        thinking.check_moves(moves)
+        return None if self.tokens is None else Thinking(moves, self.tokens)
+
+
+def thinking_from(tree: Any) -> Thinking | None:
+    """Reads the numbers `accept`, `need`, `both` and `tokens`; ValueError, naming it, for one that is none."""
+    return decode(_Numbers, tree, THINKING, ValueError).thinking()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,33 +101,89 @@ def read_exported(folder: epath.PathLike, expect_digest: str | None = None) -> E
     data = read_bounded(path, ExportedError, expected=f"what {SOURCE} writes")
     tree = parse_object(data, path, SOURCE, ExportedError)
     digest = check_contents(folder, {path.name: data}, expect_digest)  # because it decides what is offered
-    check_keys(tree, (*_REQUIRED, *_OPTIONAL), str(path), ExportedError, optional=_OPTIONAL, source=SOURCE)
-    if type(tree["format"]) is not int or tree["format"] != FORMAT:
-        raise ExportedError(f"{path}: format: found {tree['format']!r}, expected {FORMAT}: export the run again")
-    slots, decision = _section(path, tree, "slots"), _section(path, tree, "decision")
-    try:
-        point = from_config_dict(OperatingPoint, decision, f"{path}: decision")
-    except ConfigError as error:
-        raise ExportedError(str(error)) from error
-    calibration = _section(path, tree, "calibration")
-    responses, is_probe = _switch(path, tree, "responses", True), _switch(path, tree, "probe", False)
+    file = decode(_File, tree, str(path), ExportedError)
     return Exported(
-        slots=slots,
-        maps=_maps(path, calibration),
-        point=point,
-        thinking=_thinking(path, calibration),
-        writing=_section(path, tree, "writing") if "writing" in tree else None,
-        writes_responses=responses,
-        need_target=_need_target(path, tree),
-        base_sha256=_base(path, tree),
-        is_probe=is_probe,
-        sample=_sample(path, tree.get("sample", [])),
+        slots=file.slots,
+        maps={name: fitted for name in SIGNALS if (fitted := getattr(file.calibration, name)) is not None},
+        point=file.decision,
+        thinking=file.calibration.thinking,
+        writing=file.writing,
+        writes_responses=file.responses,
+        need_target=file.need_target,
+        base_sha256=file.base_sha256,
+        is_probe=file.probe,
+        sample=file.sample,
         fingerprints={
             "model": digest,
-            "calibration": fingerprint(calibration),
-            "config": fingerprint([slots, decision]),
+            "calibration": fingerprint(tree["calibration"]),
+            "config": fingerprint([tree["slots"], tree["decision"]]),
         },
     )
+
+
+def _alone(tree: Mapping[str, Any]) -> Map:
+    """A map without other keys."""
+    fitted, rest = map_from_dict(tree)
+    for key in rest:
+        raise ValueError(f"{key:.40}: found an unknown key, expected those of the map alone")
+    return fitted
+
+
+def _plain(tree: Mapping[str, Any]) -> Mapping[str, Any]:
+    try:
+        fingerprint(tree)
+    except ValueError:
+        raise ValueError("found a number that is not finite, expected what a template describes") from None
+    return tree
+
+
+def _digest(text: str) -> str:
+    if not is_sha256(text):
+        raise ValueError(f"found {text!r:.80}, expected 64 hexadecimal digits")
+    return text
+
+
+def _prompt(tree: Mapping[str, Any]) -> Mapping[str, Any]:
+    return decode(Object({"ids": Annotated[tuple[int, ...], some], "log_odds": float}), tree, "", ValueError)
+
+
+_Map = Annotated[Mapping[str, Any], _alone]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Calibration:
+    """The map of each signal: both of the fast pass, and both or neither of the slow one."""
+
+    need_fast: _Map
+    accept_fast: _Map
+    need_slow: _Map | None = None
+    accept_slow: _Map | None = None
+    thinking: Annotated[_Numbers, _Numbers.thinking] | None = None
+
+    def __post_init__(self) -> None:
+        for name, other in (_SLOW, _SLOW[::-1]):
+            if getattr(self, name) is None and getattr(self, other) is not None:
+                raise ValueError(f"{name}: found no such key beside {other}, expected the map of this signal")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _File:
+    """The keys of prism.json."""
+
+    format: Annotated[Literal[1], "1: export the run again"]
+    slots: Annotated[Mapping[str, Any], _plain]
+    probability: Any
+    calibration: _Calibration
+    decision: OperatingPoint
+    dynamic: Any
+    checkpoint: Any
+    temperatures: Any = None
+    writing: Mapping[str, Any] | None = None
+    responses: bool = True
+    need_target: Literal["marginal", "given_accept"] = "marginal"
+    probe: bool = False
+    base_sha256: Annotated[str, _digest] | None = None
+    sample: tuple[Annotated[Mapping[str, Any], _prompt], ...] = ()
 
 
 def fits(gate: Gate, model: str, name: str | None) -> bool:
@@ -155,46 +218,12 @@ def with_gate(exported: Exported, gate: Gate, name: str | None = None) -> Export
     )
 
 
-def _switch(path: epath.Path, tree: Mapping[str, Any], key: str, default: bool) -> bool:
-    value = tree.get(key, default)
-    if type(value) is not bool:
-        raise ExportedError(f"{path}: {key}: found {value!r:.80}, expected true or false")
-    return value
-
-
-def _base(path: epath.Path, tree: Mapping[str, Any]) -> str | None:
-    digest = tree.get("base_sha256")
-    if digest is not None and not is_sha256(digest):
-        raise ExportedError(f"{path}: base_sha256: found {digest!r:.80}, expected 64 hexadecimal digits")
-    return digest
-
-
-def _sample(path: epath.Path, sample: Any) -> Sequence[Mapping[str, Any]]:
-    try:
-        for one in sample:
-            ids, z = one["ids"], one["log_odds"]
-            if not (ids and all(type(token) is int for token in ids) and type(z) in (int, float) and math.isfinite(z)):
-                raise ValueError
-    except (KeyError, TypeError, ValueError):
-        raise ExportedError(
-            f"{path}: sample: found {sample!r:.80}, expected prompts with `ids` and `log_odds`"
-        ) from None
-    return tuple(sample)
-
-
 def need_target_from(tree: Mapping[str, Any]) -> str:
     """Reads what p_need estimates, `marginal` where nothing is said; raises ValueError for any but `NEED_TARGETS`."""
     target = tree.get("need_target", MARGINAL)
     if target not in NEED_TARGETS:
         raise ValueError(f"need_target: found {target!r:.80}, expected one of {', '.join(NEED_TARGETS)}")
     return target
-
-
-def _need_target(path: epath.Path, tree: Mapping[str, Any]) -> str:
-    try:
-        return need_target_from(tree)
-    except ValueError as error:
-        raise ExportedError(f"{path}: {error}") from None
 
 
 def fingerprint(value: Any) -> str:
@@ -227,48 +256,3 @@ def _difference(written: Any, template: Any, place: str) -> str | None:
     if written != template:
         return f"{place}: found {written!r:.80}, expected {template!r:.80}, as the template and its tokenizer have it"
     return None
-
-
-def _section(path: epath.Path, tree: Mapping[str, Any], key: str) -> dict[str, Any]:
-    if not isinstance(tree[key], dict):
-        raise ExportedError(f"{path}: {key}: found {tree[key]!r:.80}, expected an object with keys")
-    return tree[key]
-
-
-def _thinking(path: epath.Path, calibration: Mapping[str, Any]) -> Thinking | None:
-    """What the slow pass does; None where the export does not say, or not how many tokens it takes."""
-    tree = calibration.get(THINKING)
-    if tree is None or (isinstance(tree, dict) and "tokens" in tree and tree["tokens"] is None):
-        return None
-    try:
-        return thinking_from(tree)
-    except KeyError as error:
-        raise ExportedError(
-            f"{path}: calibration.{THINKING}.{error.args[0]}: found no such key, expected it"
-        ) from error
-    except (TypeError, ValueError) as error:
-        raise ExportedError(f"{path}: calibration.{THINKING}: {error}") from error
-
-
-def _maps(path: epath.Path, calibration: Mapping[str, Any]) -> dict[str, Map]:
-    """The map of each signal: both of the fast pass, and both or neither of the slow one."""
-    slow = [name for name in _SLOW if name in calibration]
-    for name in (*_FAST, *(_SLOW if slow else ())):
-        if name not in calibration:
-            raise ExportedError(f"{path}: calibration.{name}: found no such key, expected the map of this signal")
-    maps = {}
-    for name, value in calibration.items():
-        if name == THINKING:
-            continue
-        if name not in SIGNALS:
-            raise ExportedError(
-                f"{path}: calibration.{name}: found an unknown key, expected one of {', '.join(SIGNALS)}"
-            )
-        try:
-            fitted, rest = map_from_dict(value, f"{path}: calibration.{name}")
-        except ValueError as error:
-            raise ExportedError(str(error)) from error
-        if rest:
-            raise ExportedError(f"{path}: calibration.{name}.{next(iter(rest))}: found an unknown key, expected none")
-        maps[name] = fitted
-    return maps

@@ -90,26 +90,6 @@ class ScoreColumn(NamedTuple):
         unit = self.scale.sign.strip()
         return {"column": self.column, "unit": unit, **self.scale._asdict(), **rule._asdict()}
 
-    @classmethod
-    def from_dict(cls, tree: Any) -> tuple[ScoreColumn, Rule]:
-        """What `to_dict` gave; ValueError naming the key."""
-        keys = ("column", "unit", *Scale._fields, *Rule._fields)
-        if not isinstance(tree, Mapping) or tree.keys() != set(keys):
-            raise ValueError(f"score: found {tree!r:.80}, expected an object with {', '.join(keys)}")
-        numbers = {key: tree[key] for key in ("middle", "width", "value")}
-        for key, value in numbers.items():
-            number = isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value)
-            if not number and (key == "width" or value is not None):
-                raise ValueError(f"score.{key}: found {value!r:.80}, expected a number")
-        scale = Scale(tree["middle"], tree["width"])
-        if scale.width <= 0 or (scale.middle is None and scale != Scale().in_unit(tree["unit"])):
-            raise ValueError(
-                f"score.width: found {scale.width:g}, expected more than 0; of a probability 1, or 100 in %"
-            )
-        if not isinstance(tree["column"], str) or not tree["column"]:
-            raise ValueError(f"score.column: found {tree['column']!r:.80}, expected a name")
-        return cls(tree["column"], scale), Rule(tree["offer"], tree["value"])
-
 
 def scale_of(score: Float64[np.ndarray, " rows"], probability: bool) -> Scale:
     """The scale of scores without NaN, at least one unless they are probabilities; it depends on no answer."""

@@ -8,9 +8,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import reprlib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float64
@@ -26,13 +25,10 @@ from prism_jax.decision.calibration import (
 )
 from prism_jax.decision.thinking import Moves, check_moves
 from prism_jax.runtime.files import parse_json, read_bounded, write_json
+from prism_jax.runtime.schema import decode
 from prism_jax.scores import Scores, ScoresError
-from prism_jax.scores.schema import NEED_TARGETS
 
 SIGNALS = ("need_fast", "accept_fast", "need_slow", "accept_slow")
-
-
-_NUMBERS = ("base_rate", "count", "effective_count", "offer_rate", "certain")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +71,7 @@ class SignalFit:
 
     def to_dict(self) -> dict[str, Any]:
         """The fit in calibration.json: the map's keys beside the others."""
-        numbers = {name: getattr(self, name) for name in _NUMBERS}
+        numbers = {name: getattr(self, name) for name in _Numbers.__annotations__}
         return map_to_dict(self.map) | numbers
 
 
@@ -290,74 +286,75 @@ def read_calibration(path: str | os.PathLike[str]) -> Calibration:
     if isinstance(tree, dict) and "accept" in tree:
         anew = "without --calibration, evaluate fits maps anew; Gate.load decides by those of the gate"
         raise ValueError(f"{path}: found a gate, expected {expected}; {anew}")
-    return _calibration(tree, str(path), folds=True)
+    file = decode(_File, tree, str(path), ValueError)
+    signals = _values(file) | {"folds": {int(fold): Calibration(**_values(of)) for fold, of in file.folds.items()}}
+    return Calibration(**signals)
 
 
-def _calibration(tree: Any, place: str, *, folds: bool) -> Calibration:
-    optional = {"thinking", "need_target", "folds"} if folds else {"thinking", "need_target"}
-    if not isinstance(tree, dict) or tree.keys() - optional != set(SIGNALS):
-        content = reprlib.repr(sorted(tree) if isinstance(tree, dict) and tree else tree)
-        raise ValueError(f"{place}: found {content}, expected the keys {', '.join(SIGNALS)}")
-    fits: dict[str, Any] = {name: _fit(f"{place}, {name}", name, tree[name]) for name in SIGNALS}
-    if tree.get("thinking") is not None:
-        fits["thinking"] = _thinking(f"{place}, thinking", tree["thinking"])
-    if fits["need_fast"] is None and fits["need_slow"] is not None:
-        raise ValueError(f"{place}, need_fast: found null beside need_slow, expected both or neither")
-    parts = tree.get("folds", {})
-    if not isinstance(parts, dict) or not all(name.isascii() and name.isdecimal() for name in parts):
-        raise ValueError(f"{place}, folds: found {reprlib.repr(parts)}, expected an object with folds as keys")
-    if (target := tree.get("need_target", "marginal")) not in NEED_TARGETS:
-        content = reprlib.repr(target)
-        raise ValueError(f"{place}, need_target: found {content}, expected one of {', '.join(NEED_TARGETS)}")
-    by_fold = {int(name): _calibration(part, f"{place}, folds.{name}", folds=False) for name, part in parts.items()}
-    for fold, part in by_fold.items():
-        if part.need_target != target:
-            raise ValueError(
-                f"{place}, folds.{fold}.need_target: found {part.need_target}, expected {target}, as for all folds"
-            )
-    return Calibration(**fits, folds=by_fold, need_target=target)
+def _values(shape: Any) -> dict[str, Any]:
+    return {field.name: getattr(shape, field.name) for field in dataclasses.fields(shape)}
 
 
-def _thinking(place: str, value: Any) -> ThinkingFit:
-    names = (*Moves._fields, "tokens", "count")
-    if not isinstance(value, dict) or value.keys() != set(names):
-        content = reprlib.repr(sorted(value) if isinstance(value, dict) and value else value)
-        raise ValueError(f"{place}: found {content}, expected the keys {', '.join(names)}")
-    for key, number in value.items():
-        if not (key == "tokens" and number is None):
-            _check_number(f"{place}.{key}", number, whole=key == "count")
-    moves = Moves(*(float(value[name]) for name in Moves._fields))
-    tokens = None if value["tokens"] is None else float(value["tokens"])
-    try:
-        return ThinkingFit(moves, tokens, value["count"])
-    except ValueError as error:
-        raise ValueError(f"{place}.{error}") from None
+@dataclasses.dataclass(frozen=True)
+class _Numbers:
+    """What stands beside the map of a signal."""
+
+    base_rate: float
+    count: int
+    effective_count: float
+    offer_rate: float | None = None
+    certain: int = 0
 
 
-def _check_number(place: str, number: Any, *, whole: bool) -> None:
-    is_whole = isinstance(number, int) and not isinstance(number, bool)
-    if not (is_whole or (isinstance(number, float) and not whole)):
-        raise ValueError(f"{place}: found {number!r}, expected a number")
-    if is_whole and number.bit_length() > 1023:
-        raise ValueError(f"{place}: found an integer of {number.bit_length()} bits, expected one that a float holds")
+def _signal(tree: Mapping[str, Any]) -> SignalFit:
+    fitted, rest = map_from_dict(tree)
+    return SignalFit(fitted, **_values(decode(_Numbers, rest, "", ValueError)))
 
 
-def _fit(place: str, name: str, value: Any) -> SignalFit | None:
-    if value is None and name != "accept_fast":
-        return None
-    fitted, values = map_from_dict(value, place)
-    if values.keys() | {"offer_rate", "certain"} != set(_NUMBERS):
-        keys = ", ".join(values) or "none of them"
-        raise ValueError(f"{place}: found {keys} beside the map, expected the keys {', '.join(_NUMBERS)}")
-    for key, number in values.items():
-        if key == "offer_rate" and number is None:
-            continue
-        _check_number(f"{place}.{key}", number, whole=key in ("count", "certain"))
-    numbers: dict[str, Any] = {
-        key: number if key in ("count", "certain") or number is None else float(number)
-        for key, number in values.items()
-    }
-    try:
-        return SignalFit(fitted, **numbers)
-    except ValueError as error:
-        raise ValueError(f"{place}.{error}") from None
+@dataclasses.dataclass(frozen=True)
+class _Thinking:
+    """Moves of the slow pass, with how many tokens it takes."""
+
+    accept: float
+    need: float
+    both: float
+    tokens: float | None
+    count: int
+
+    def fit(self) -> ThinkingFit:
+        return ThinkingFit(Moves(self.accept, self.need, self.both), self.tokens, self.count)
+
+
+_Signal = Annotated[Mapping[str, Any], _signal]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Fold:
+    """The calibration of the rows of a fold, as it stands in the file."""
+
+    need_fast: _Signal | None
+    accept_fast: _Signal
+    need_slow: _Signal | None
+    accept_slow: _Signal | None
+    thinking: Annotated[_Thinking, _Thinking.fit] | None = None
+    need_target: Literal["marginal", "given_accept"] = "marginal"
+
+    def __post_init__(self) -> None:
+        if self.need_fast is None and self.need_slow is not None:
+            raise ValueError("need_fast: found null beside need_slow, expected both or neither")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _File(_Fold):
+    """The calibration of all rows, and that of each fold."""
+
+    folds: Mapping[str, _Fold] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for fold, of in self.folds.items():
+            if not (fold.isascii() and fold.isdecimal()):
+                raise ValueError(f"folds.{fold:.40}: found another key than a number, expected a fold")
+            if of.need_target != self.need_target:
+                found = f"found {of.need_target}, expected {self.need_target}, as for all folds"
+                raise ValueError(f"folds.{fold}.need_target: {found}")

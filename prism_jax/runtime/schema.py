@@ -1,8 +1,9 @@
 """Types as schemas of JSON values: `pydantic_core` checks the types, and the classes and functions their own values.
 
-A type is a dataclass, or anything that one of its fields may be: a number, a text, a boolean, a tuple, a mapping from
-texts, an `Object`, `Any`, one of these or None, or `Annotated[TYPE, ...]` with what messages expect, in words, and with
-functions that return what the value becomes, or raise a ValueError such as "found 3, expected at most 2".
+A type is a dataclass or a named tuple, or anything that one of its fields may be: a finite number, a text, a boolean,
+one of some values (`Literal`), a tuple, a vector, a mapping from texts, an `Object`, `Any`, one of these or None, or
+`Annotated[TYPE, ...]` with what messages expect, in words, and with functions that return what the value becomes, or
+raise a ValueError such as "found 3, expected at most 2".
 
 Nothing is converted but what JSON writes in two ways: a whole number is a float, a list a tuple. Every key is known and
 every required key there. A refusal is one line that names the place, what was found and what was expected.
@@ -28,15 +29,23 @@ if TYPE_CHECKING:
 
 _SCALARS = {
     bool: ("true or false", "true, false or null"),
-    float: ("a number", "a number or null"),
+    float: ("a finite number", "a finite number or null"),
     int: ("a whole number", "a whole number or null"),
     str: ("text", "text or null"),
 }
 """What is expected of a scalar, and of one that may be null; `core_schema` names its functions after the types."""
+_BOUNDS: dict[type, dict[str, Any]] = {
+    bool: {},
+    float: {"allow_inf_nan": False},
+    int: {"ge": -(2**63), "lt": 2**63},
+    # With a bound of its length, a text is one that UTF-8 can encode.
+    str: {"max_length": MOST_LINE_BYTES},
+}
 _EXPECTED = {
     "none_required": "null",
     "tuple_type": "a list",
     "dict_type": "an object with keys",
+    "too_long": "a list of two",
     "dataclass_type": "an object with keys",
 }
 """What is expected where the library found another error of a type."""
@@ -71,6 +80,24 @@ def some(items: tuple[Any, ...]) -> tuple[Any, ...]:
     return items
 
 
+def between(low: float, high: float) -> Callable[[Any], Any]:
+    """A check of a number, which lies from `low` to `high`."""
+
+    def check(number: Any) -> Any:
+        if not low <= number <= high:
+            raise ValueError(f"found {number}, expected a number from {low:g} to {high:g}")
+        return number
+
+    return check
+
+
+def positive(number: Any) -> Any:
+    """A check of a number, which is above 0."""
+    if not number > 0:
+        raise ValueError(f"found {number}, expected a number above 0")
+    return number
+
+
 Words = Annotated[str, _words]
 """A text that is not blank."""
 
@@ -103,7 +130,7 @@ def decode(
 ) -> Any:
     """A JSON value, as `read_json` returns it, as the type `kind`.
 
-    Raises `error`, whose message begins with `place`, such as `FILE:LINE`, and the place within the value, for any
+    Raises `error`, whose message begins with `place`, such as `FILE:LINE` (or nothing), and the place in it, for any
     other value, and for one that a dataclass itself refuses with a ValueError, whose message names the field. `shown`
     says what was found.
     """
@@ -111,7 +138,7 @@ def decode(
         return _validator(kind).validate_python(value)
     except ValueError as refused:
         words = _message(typing.cast("ValidationError", refused), shown)
-        raise error(f"{place}: {words}") from refused
+        raise error(f"{place}: {words}" if place else words) from refused
 
 
 @functools.cache
@@ -143,9 +170,22 @@ def _schema(kind: Any, *, optional: bool = False) -> core_schema.CoreSchema:
         return schema
     if origin in (typing.Union, types.UnionType):  # the only unions are `something | None`
         return core_schema.nullable_schema(_schema(arguments[0], optional=True))
+    if origin is tuple and arguments[-1] is not ...:  # two of them
+        return core_schema.tuple_schema([_schema(of_item) for of_item in arguments], fail_fast=True)
     if origin is tuple:
         return core_schema.tuple_schema([_schema(arguments[0])], variadic_item_index=0, fail_fast=True)
-    if origin is collections.abc.Mapping:
+    if origin is typing.Literal:
+        expected = f"one of {', '.join(map(repr, arguments))}" if len(arguments) > 1 else repr(arguments[0])
+        literal: core_schema.CoreSchema = core_schema.literal_schema(list(arguments))
+        if type(arguments[0]) is int:  # such as that of a format, which `true` is not
+            literal = core_schema.int_schema(strict=True, ge=arguments[0], le=arguments[0])
+        return core_schema.custom_error_schema(literal, "literal", custom_error_message=expected)
+    if hasattr(kind, "array_type"):
+        import numpy as np
+
+        numbers = core_schema.list_schema(_schema(float), strict=True, fail_fast=True)
+        return core_schema.no_info_after_validator_function(np.array, numbers)
+    if origin in (dict, collections.abc.Mapping):
         return core_schema.dict_schema(core_schema.str_schema(), _schema(arguments[1]), fail_fast=True)
     if isinstance(kind, Object):
         fields = {}
@@ -154,22 +194,30 @@ def _schema(kind: Any, *, optional: bool = False) -> core_schema.CoreSchema:
             schema = schema if required else core_schema.nullable_schema(schema)
             fields[key] = core_schema.typed_dict_field(schema, required=required)
         return core_schema.typed_dict_schema(fields, extra_behavior="allow", extras_schema=_schema(kind.others))
-    if dataclasses.is_dataclass(kind):
+    if dataclasses.is_dataclass(kind) or hasattr(kind, "_fields"):
         return _schema_of_record(typing.cast(type, kind))
     if kind is Any or kind is None:
         return core_schema.any_schema() if kind else core_schema.none_schema()
-    # With a bound of its length, a text is one that UTF-8 can encode.
-    bounds = {"max_length": MOST_LINE_BYTES} if kind is str else {}
-    scalar = getattr(core_schema, f"{kind.__name__}_schema")(strict=True, **bounds)
+    scalar = getattr(core_schema, f"{kind.__name__}_schema")(strict=True, **_BOUNDS[kind])
     return core_schema.custom_error_schema(scalar, "scalar_type", custom_error_message=_SCALARS[kind][optional])
 
 
-def _schema_of_record(kind: type) -> core_schema.CoreSchema:
+def _schema_of_record(kind: Any) -> core_schema.CoreSchema:
     from pydantic_core import core_schema
 
-    hints, fields = typing.get_type_hints(kind, include_extras=True), []
+    schemas = {name: _schema(hint) for name, hint in typing.get_type_hints(kind, include_extras=True).items()}
+    if hasattr(kind, "_fields"):
+        required = {name: name not in kind._field_defaults for name in schemas}
+        of_keys = {name: core_schema.typed_dict_field(schemas[name], required=required[name]) for name in schemas}
+        made = core_schema.no_info_after_validator_function(
+            lambda values: kind(**values), core_schema.typed_dict_schema(of_keys)
+        )
+        return core_schema.no_info_before_validator_function(
+            functools.partial(_check_keys, dict.fromkeys(schemas)), made
+        )
+    fields: list[core_schema.DataclassField] = []
     for field in dataclasses.fields(kind):
-        schema, default = _schema(hints[field.name]), {}
+        schema, default = schemas[field.name], {}
         if field.default is not dataclasses.MISSING:
             default["default"] = field.default
         elif field.default_factory is not dataclasses.MISSING:

@@ -33,24 +33,15 @@ def test_an_event_and_an_outcome():
 REFUSED = {
     "nothing": (b"", "found nothing"),
     "cut": (b'{"stream": "s"', "found broken JSON"),
-    "a list": ([EVENT], "found a list, expected an object"),
     "not UTF-8": (b'{"stream": "\xff"}', "found byte 0xff"),
     "a repeated key": (b'{"stream": "s", "stream": "t", "time": 1, "text": "x"}', "found key 'stream' twice"),
     "deep": (b"[" * 200_000, "nested too deep"),
-    "an unknown key": ({**EVENT, "txt": "x"}, "txt: found an unknown key, expected 'text'"),
-    "no time": ({"stream": "s", "text": "x"}, "time: found nothing, expected this key"),
-    "NaN": (b'{"stream": "s", "time": NaN, "text": "x"}', "time: found nan, expected a finite number"),
-    "infinity": (b'{"stream": "s", "time": 1e999, "text": "x"}', "time: found inf"),
-    "a huge time": ({**EVENT, "time": 10**400}, "time: found inf"),
     "far away": (
         {**EVENT, "time": 1790000000000},
         "time: found 1.79e+12, expected a number of seconds of at most 1e+11",
     ),
-    "a time in words": ({**EVENT, "time": "1"}, "time: found text of 1 characters, expected a number"),
-    "true": ({**EVENT, "time": True}, "time: found true"),
     "10 MB": ({**EVENT, "text": "y" * 10_000_000}, "text: found 10000000 characters, expected at most 1000000"),
     "blank": ({**EVENT, "text": " \n"}, "text: found"),
-    "null text": ({**EVENT, "text": None}, "text: found null, expected text"),
     "the text null": ({**EVENT, "text": " NULL "}, 'text: found the text "null"'),
     "the stream null": ({**EVENT, "stream": "null"}, 'stream: found the text "null"'),
     "the offer null": ({**OUTCOME, "offer": "null"}, 'offer: found the text "null"'),
@@ -64,16 +55,10 @@ REFUSED = {
     "many candidates": ({**EVENT, "candidates": [f"{i}" for i in range(101)]}, "candidates: found 101, expected 1"),
     "an empty stream": ({**EVENT, "stream": ""}, "stream: found text of 0 characters, expected 1 to 1000"),
     "a long stream": ({**EVENT, "stream": "s" * 1001}, "stream: found text of 1001 characters"),
-    "costs in words": ({**EVENT, "costs": "low"}, "costs: found text of 3 characters, expected an object"),
-    "needed in words": (
-        {**OUTCOME, "needed": "yes"},
-        "needed: found text of 3 characters, expected true, false or null",
-    ),
     "both": (
         {**EVENT, **OUTCOME},
         "text: found an unknown key, expected one of stream, offer, outcome, time, needed",
     ),
-    "an outcome at NaN": (b'{"stream": "s", "offer": "s/0", "outcome": "accepted", "time": NaN}', "time: found nan"),
 }
 
 

@@ -166,35 +166,12 @@ def test_calibration_round_trips(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda tree: tree.pop("need_fast"), "expected the keys need_fast, accept_fast"),
-        (lambda tree: tree.update(extra=1), "expected the keys need_fast, accept_fast"),
-        (lambda tree: tree.update(accept_fast=None), "accept_fast: found None, expected an object"),
         (lambda tree: tree.update(need_fast=None, need_slow=tree["accept_fast"]), "need_fast: found null beside need_"),
-        (
-            lambda tree: tree["need_fast"].pop("count"),
-            "need_fast: found base_rate, effective_count, offer_rate, certain beside the map, expected the keys",
-        ),
-        (lambda tree: tree["need_fast"].update(temperature=0), "need_fast.temperature: found 0, expected a finite"),
-        (
-            lambda tree: tree["need_fast"].update(temperature="1"),
-            "need_fast.temperature: found '1', expected a finite",
-        ),
         (
             lambda tree: tree["accept_slow"].update(base_rate=1.5),
             "accept_slow.base_rate: found 1.5, expected a number in",
         ),
-        (lambda tree: tree["accept_slow"].update(count=1.5), "accept_slow.count: found 1.5, expected a number"),
-        (
-            lambda tree: tree["need_fast"].update(calibrator="beta"),
-            "need_fast.calibrator: found 'beta', expected",
-        ),
-        (lambda tree: tree["need_fast"].update(calibrator="platt"), "need_fast.scale: found no such key, expected it"),
-        (lambda tree: tree.update(folds={"a": {}}), "folds: found .*, expected an object with folds as keys"),
-        (lambda tree: tree.update(folds={"0": {}}), "folds.0: found {}, expected the keys need_fast"),
-        (
-            lambda tree: tree.update(need_target="both"),
-            "need_target: found 'both', expected one of marginal, given_acc",
-        ),
+        (lambda tree: tree.update(folds={"a": {**tree}}), "folds.a: found another key than a number"),
         (
             lambda tree: tree.update(folds={"0": {**tree, "need_target": "given_accept"}}),
             "folds.0.need_target: found given_accept, expected marginal, as for all folds",

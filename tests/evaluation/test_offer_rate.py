@@ -59,16 +59,6 @@ def test_a_calibration_without_the_offer_rate_is_read_and_falls_back_to_the_base
     assert read_calibration(path).offer_rate == fits.accept_fast.base_rate
 
 
-@pytest.mark.parametrize(("content", "found"), [("{}", "{}"), ("true", "True"), ("[1]", "[1]")])
-def test_a_calibration_that_is_no_object_with_keys_shows_what_was_found(tmp_path, content, found):
-    path = tmp_path / "calibration.json"
-    path.write_text(content)
-    with pytest.raises(ValueError) as caught:
-        read_calibration(path)
-    expected = "need_fast, accept_fast, need_slow, accept_slow"
-    assert str(caught.value) == f"{path}: found {found}, expected the keys {expected}"
-
-
 def test_a_gate_in_place_of_a_calibration_is_told_where_it_is_used(tmp_path):
     Gate.at_costs(c_fa=1.0, c_fn=2.0).save(tmp_path / "gate.json")
     with pytest.raises(ValueError, match=r"gate.json: found a gate, expected a cal.* evaluate fits maps anew"):

@@ -128,12 +128,8 @@ def test_a_file_without_the_fit_is_read_and_switches_the_policy_off(tmp_path):
     [
         ({"accept": -1.0}, "thinking.moves.accept: found -1"),
         ({"both": 1e9}, "thinking.moves.both: found 1e"),
-        ({"need": "much"}, "thinking.need: found 'much', expected a number"),
-        ({"need": 10**400}, "thinking.moves.need: found inf, expected a finite second moment"),
         ({"tokens": 0.0}, "thinking.tokens: found 0.0"),
         ({"count": 0}, "thinking.count: found 0"),
-        ({"count": 1.5}, "thinking.count: found 1.5"),
-        ({"other": 1}, "thinking: found .* expected the keys accept, need, both, tokens, count"),
     ],
 )
 def test_a_bad_fit_is_refused_by_place(tmp_path, change, message):

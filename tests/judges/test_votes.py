@@ -71,22 +71,13 @@ def test_one_question_may_be_asked_in_two_prompts_and_old_files_are_of_ours(tmp_
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"verdict": "yes"}, "v.jsonl:2: verdict: found 'yes' (str), expected true, false or null"),
-        ({"verdict": 1}, "v.jsonl:2: verdict: found 1 (int), expected true, false or null"),
         ({"verdict": None}, "v.jsonl:2: problem: found None with the verdict None, expected a problem exactly"),
         ({"problem": "late"}, "v.jsonl:2: problem: found 'late' with the verdict True"),
         ({"step": -1}, "v.jsonl:2: step: found -1, expected at least 0"),
-        ({"step": True}, "v.jsonl:2: step: found True (bool), expected a whole number"),
-        ({"candidate": 0.0}, "v.jsonl:2: candidate: found 0.0 (float), expected a whole number"),
         ({"question": "abc"}, "v.jsonl:2: question: found 'abc', expected a SHA-256"),
-        ({"prompt": None}, "v.jsonl:2: prompt: found None (NoneType), expected text"),
         ({"judge": " "}, "v.jsonl:2: judge: found ' ', expected words"),
         ({"time": "yesterday"}, "v.jsonl:2: time: found 'yesterday', expected ISO 8601"),
         ({"cost": -0.1}, "v.jsonl:2: cost: found -0.1, expected US dollars"),
-        ({"cost": 10**400}, "v.jsonl:2: cost: found inf"),
-        ({"cost": True}, "v.jsonl:2: cost: found True (bool), expected a number"),
-        ({"cost": float("nan")}, "v.jsonl:2: cost: found nan, expected US dollars"),
-        ({"verdct": True}, "v.jsonl:2: verdct: found an unknown key, expected 'verdict'"),
         ({"stream": "s"}, "v.jsonl:2: judge: found a second verdict of 'a' on the same question (first on line 1)"),
     ],
 )
@@ -96,14 +87,6 @@ def test_a_bad_line_is_named(tmp_path, change, message):
     with pytest.raises(VotesError) as error:
         list(read_votes(path))
     assert str(error.value).startswith(f"{tmp_path}/{message}")
-
-
-@pytest.mark.parametrize("missing", ["stream", "step", "candidate", "judge", "question", "verdict"])
-def test_a_missing_field_is_named(tmp_path, missing):
-    path = tmp_path / "v.jsonl"
-    path.write_text(json.dumps({key: value for key, value in GOOD.items() if key != missing}))
-    with pytest.raises(VotesError, match=f"v.jsonl:1: {missing}: found nothing, expected this key"):
-        list(read_votes(path))
 
 
 def test_a_line_that_is_no_object_is_named(tmp_path):

@@ -148,7 +148,6 @@ def test_fields_at_their_default_are_left_out_and_text_stays_readable(tmp_path):
 
 
 C = ("steps", 1, "candidates", 0)
-HUGE = 10**400  # valid JSON, but too large for a double
 
 
 @pytest.mark.parametrize(
@@ -159,44 +158,16 @@ HUGE = 10**400  # valid JSON, but too large for a double
             1.5,
             "steps[1].candidates[0].propensity: found 1.5, expected a probability in [0, 1] or null",
         ),
-        ((*C, "propensity"), "0.5", "steps[1].candidates[0].propensity: found '0.5' (str), expected a number"),
-        ((*C, "y_accept"), float("nan"), "steps[1].candidates[0].y_accept: found nan, expected a label in [0, 1]"),
-        ((*C, "propensity"), True, "steps[1].candidates[0].propensity: found True (bool), expected a number"),
         ((*C, "votes"), [True, 0], "steps[1].candidates[0].votes[1]: found 0 (int), expected true or false"),
-        ((*C, "votes"), True, "steps[1].candidates[0].votes: found True (bool), expected a list"),
-        ((*C, "logged"), 1, "steps[1].candidates[0].logged: found 1 (int), expected true, false or null"),
-        ((*C, "texts"), "x", "steps[1].candidates[0].texts: found an unknown key, expected 'text'"),
-        ((*C, "text"), "", "steps[1].candidates[0].text: found '', expected text or null"),
         ((*C, "text"), "\ud800", "steps[1].candidates[0].text: found the lone surrogate '\\ud800', expected text"),
         (("steps", 1, "candidates"), [], "steps[1].candidates: found none, expected at least one"),
-        (("steps", 1, "y_need"), float("inf"), "steps[1].y_need: found inf, expected a label in [0, 1] or null"),
-        (("steps", 1, "event"), 1.0, "steps[1].event: found 1.0 (float), expected a whole number"),
-        (("steps", 1, "event"), True, "steps[1].event: found True (bool), expected a whole number"),
-        (("steps", 1, "event"), None, "steps[1].event: found None (NoneType), expected a whole number"),
         (("steps", 1, "event"), 2, "steps[1].event: found 2, expected above 0 and below 2"),
-        (("steps", 1, "event"), ..., "steps[1].event: found nothing, expected this key"),
-        (("steps", 1, "recorded", "on_call"), "no", "steps[1].recorded.on_call: found 'no' (str), expected a number"),
-        (("steps", 1, "recorded"), [], "steps[1].recorded: found [] (list), expected an object with keys"),
-        (("steps", 1, "rationale", "risk"), " ", "steps[1].rationale.risk: found ' ', expected text"),
         (("steps", 1, "rationale"), {"a\udc80": "b"}, "steps[1].rationale: found the lone surrogate '\\udc80'"),
         (("steps", 1, "a\udc80"), 1, "steps[1].'a\\udc80': found an unknown key, expected one of event, candidates"),
-        (("steps", 1), 4, "steps[1]: found 4 (int), expected an object with keys"),
-        (("id",), ..., "id: found nothing, expected this key"),
-        (("events",), ..., "events: found nothing, expected this key"),
-        (("steps",), None, "steps: found None (NoneType), expected a list"),
-        (("events", 0, "time"), float("nan"), "events[0].time: found nan, expected a finite number of seconds"),
-        (("events", 0, "time"), HUGE, "events[0].time: found inf"),
         (("events", 0, "time"), 5.0, "events[1].time: found 2.0, expected at least 5.0"),
-        (("events", 0, "text"), ["x"], "events[0].text: found ['x'] (list), expected text"),
         (("events",), [], "events: found none, expected at least one"),
-        (
-            ("wholly_unlike",),
-            1,
-            "wholly_unlike: found an unknown key, expected one of id, events, steps, domain, persona",
-        ),
         (("id",), "", "id: found '', expected a non-empty string"),
     ],
-    ids=lambda value: "huge" if value is HUGE else None,
 )
 def test_bad_values_are_named_by_file_line_and_field(tmp_path, place, value, message):
     path = _write(tmp_path, {**FULL, "id": "before"}, edited(FULL, place, value))

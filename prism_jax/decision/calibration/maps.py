@@ -194,31 +194,21 @@ _NUMBERS = {
 }
 
 
-def map_from_dict(tree: Any, place: str = "map") -> tuple[Map, dict[str, Any]]:
+def map_from_dict(tree: Mapping[str, Any]) -> tuple[Map, dict[str, Any]]:
     """Reads what `map_to_dict` wrote; a tree without `calibrator` is a temperature.
 
     Args:
       tree: An object with the map's keys, with or without others.
-      place: Where it stands, for messages.
 
     Returns:
       The map, and the keys that are not the map's.
 
     Raises:
-      ValueError: naming place and key, for a missing one or a value that no such map has.
+      ValueError: naming the key, for a missing one or a value that no such map has.
     """
-    if not isinstance(tree, Mapping):
-        raise ValueError(f"{place}: found {tree!r:.80}, expected an object with the keys of a map")
-    try:
-        return _map_and_rest(tree)
-    except ValueError as error:
-        raise ValueError(f"{place}.{error}") from None
-
-
-def _map_and_rest(tree: Mapping[str, Any]) -> tuple[Map, dict[str, Any]]:
     name = tree.get("calibrator", "temperature")
-    if name not in _NUMBERS:
-        raise ValueError(f"calibrator: found {name!r}, expected one of {', '.join(_NUMBERS)}")
+    if name not in tuple(_NUMBERS):
+        raise ValueError(f"calibrator: found {name!r:.80}, expected one of {', '.join(_NUMBERS)}")
     keys = _NUMBERS[name]
     for key in keys:
         if key not in tree:

@@ -268,7 +268,10 @@ def _settings(config: dict[str, Any], place: str, tied: bool, names: tuple[str, 
         raise refuse("trainable_token_indices", "those of the head: {'lm_head': [...]}")
     if not isinstance(tokens, list) or not all(isinstance(token, int) and token >= 0 for token in tokens):
         raise refuse("trainable_token_indices", "a list of token ids")
-    saved = {str(module).rpartition(".")[2] for module in config.get("modules_to_save") or ()}
+    modules = config.get("modules_to_save") or []
+    if not isinstance(modules, list):
+        raise refuse("modules_to_save", "a list of modules, or null")
+    saved = {str(module).rpartition(".")[2] for module in modules}
     if saved - {"embed_tokens", "lm_head"}:
         raise refuse("modules_to_save", "the embedding and the head ('embed_tokens', 'lm_head') alone")
     if tied and saved == {"embed_tokens"} and not config.get("ensure_weight_tying"):
