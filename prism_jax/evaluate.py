@@ -129,7 +129,7 @@ def main() -> int | None:
     if options["scores"] is not None:
         command.keep_freed_memory()
         # Neither help nor a refused flag needs what reads files.
-        from prism_jax.acceptance.looking import show_columns_of_log
+        from prism_jax.report.answers.looking import show_columns_of_log
         from prism_jax.runs.scores_files import evaluate_scores
 
         point = OperatingPoint(**{name: options[name] for name in POINT})

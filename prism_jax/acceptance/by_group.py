@@ -4,35 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
 
-from prism_jax.acceptance.measures import RESAMPLES, as_json, means_of
+from prism_jax.acceptance.findings import Group
+from prism_jax.acceptance.measures import RESAMPLES, means_of
 from prism_jax.acceptance.parts import Answers
 from prism_jax.acceptance.statistics import Predictor, study_weight
 from prism_jax.decision.gate import intervene
 from prism_jax.decision.metrics import step_costs
-from prism_jax.decision.uncertainty import Estimate
 from prism_jax.evaluation.merged.states import State, Statistic, UnitSums, merge
-from prism_jax.report.numbers import DASH, number, percent, show_estimate
-from prism_jax.report.table import Column, Row, Section, Table
-
-
-class Group(NamedTuple):
-    """The answers of one surface or kind."""
-
-    name: str
-    answers: int
-    people: int
-    accepted: float  # share of the answers that accepted
-    brier: float  # of the prediction that the gate is on
-    speak_rate: float  # share of the offers that the gate would have made
-    gain: Estimate | None  # the gate's cost minus that of always offering; None of one person
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON values."""
-        return self._asdict() | {"gain": None if self.gain is None else as_json(self.gain)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,31 +56,3 @@ class Groups(Statistic):
             shares = accepted / weight, error / weight, offers / gate_weight
             found.append(Group(levels[code] if code >= 0 else "(none)", int(answers), people, *shares, gain))
         return sorted(found, key=lambda group: (-group.answers, group.name))
-
-
-def group_table(title: str, column: str, groups: Sequence[Group], gate: str, unit: str = "people") -> Table:
-    """One row per group; `gate` is what the gate is on, `unit` what intervals are over."""
-    columns = (
-        Column("answers", "Number of answers."),
-        Column(unit, "Who gave them, or when."),
-        Column("accepted", "Share of the answers that accepted.", "%"),
-        Column("Brier", f"Of {gate}, on {unit} that it was not fitted on."),
-        Column("offers", "Share of the offers that the gate would have made.", "%"),
-        Column("gate minus always", "Its cost minus that of always offering, paired; below 0 is cheaper."),
-    )
-    rows = tuple(
-        Row(
-            group.name,
-            (
-                f"{group.answers:,}",
-                f"{group.people:,}",
-                percent(group.accepted),
-                number(group.brier, 3),
-                percent(group.speak_rate),
-                DASH if group.gain is None else show_estimate(group.gain, sign=True),
-            ),
-        )
-        for group in groups
-    )
-    note = f"The gate is on {gate}, the same for all; it is fitted on other {unit} and on every {column}."
-    return Table(title, column, columns, (Section("", rows),), note)

@@ -6,20 +6,17 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from etils import epath
-
-from prism_jax.acceptance.by_answers import Pair, Part, by_answers_table
-from prism_jax.acceptance.by_group import Group, group_table
 from prism_jax.acceptance.curves import Curves
-from prism_jax.acceptance.measures import RESAMPLES, Measures, as_json
-from prism_jax.acceptance.own_score import SHOWN_PEOPLE, OwnScore, Person, as_dicts, people_table
-from prism_jax.acceptance.page import render
-from prism_jax.acceptance.tables import Costs, Drawn, Facts, gate_table, prediction_table, savings_table, titled
+from prism_jax.acceptance.measures import Measures, as_json
+from prism_jax.acceptance.own_score import OwnScore, Person
 from prism_jax.decision.person import Population
 from prism_jax.decision.uncertainty import Estimate
-from prism_jax.gate import FILE
-from prism_jax.report.table import print_all
-from prism_jax.runtime.files import encode_json, write_files
+from prism_jax.evaluation.intervals import known
+
+SEEN = ((0, 0), (1, 4), (5, 19), (20, None))
+"""Numbers of earlier answers of the person, from and to, that are compared."""
+GATE = "the gate"
+"""Its name beside the policies of --target."""
 
 
 class Question(NamedTuple):
@@ -36,6 +33,117 @@ class Question(NamedTuple):
     def threshold(self) -> float:
         """The probability of acceptance from which on to offer."""
         return self.c_fa / (self.c_fa + self.c_fn)
+
+
+class Facts(NamedTuple):
+    """What a log holds, and how it was studied."""
+
+    rows: int
+    answers: int
+    people: int  # who answered, or of one person the number of their days or answers
+    accepted: float  # share of the answers that accepted, by the weights of the study
+    score_missing: int | None  # number of answered offers without a score; None of a log without scores
+    not_made: int  # number of offers that were not made
+    shown_only: bool  # whether these were left out
+    timed: bool  # whether the log says when offers were made
+    folds: int
+    unequal: bool  # whether answers have weights other than 1
+    unit: str = "people"  # what intervals and folds are over
+    doubted: bool = False  # whether offers were not quite drawn with the propensities that weigh them
+
+    @property
+    def whose(self) -> str:
+        """Whose the answers are."""
+        if self.unit == "people":
+            return f"{self.people:,} people"
+        return "one person" + (f" on {self.people:,} days" if self.unit == "days" else "")
+
+
+class Pair(NamedTuple):
+    """Two predictions that are compared."""
+
+    with_person: str
+    without: str
+
+
+class Part(NamedTuple):
+    """The answers before which some number of their person's answers had been seen."""
+
+    low: int
+    high: int | None  # None where there is no largest number
+    answers: int
+    people: int
+    brier: Mapping[str, float]  # Brier score of each prediction
+    difference: Estimate | None  # that of the pair, negative where the person layer gains; None for a single person
+
+    def as_dict(self, pair: Pair) -> dict[str, Any]:
+        """JSON values."""
+        difference = None if self.difference is None else as_json(self.difference)
+        return {
+            "from": self.low,
+            "to": self.high,
+            "answers": self.answers,
+            "people": self.people,
+            "brier": dict(self.brier),
+            "difference": {"row": pair.with_person, "minus": pair.without, "brier": difference},
+        }
+
+
+def pair_of(names: Sequence[str]) -> Pair:
+    """The best of the named predictions that knows the person, and the one below it that does not."""
+    if "context+person" in names:
+        return Pair("context+person", "context")
+    return Pair("score+person", "score, Platt") if "score+person" in names else Pair("person", "constant")
+
+
+class Group(NamedTuple):
+    """The answers of one surface or kind."""
+
+    name: str
+    answers: int
+    people: int
+    accepted: float  # share of the answers that accepted
+    brier: float  # of the prediction that the gate is on
+    speak_rate: float  # share of the offers that the gate would have made
+    gain: Estimate | None  # the gate's cost minus that of always offering; None of one person
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return self._asdict() | {"gain": None if self.gain is None else as_json(self.gain)}
+
+
+class Costs(NamedTuple):
+    """What the gate on one prediction would have cost; intervals are over people.
+
+    An offer that is not accepted costs C_FA, silence where it would have been accepted C_FN. Need is certain, so that
+    p_accept is also the probability of need and acceptance (docs/maths.md, section 2).
+    """
+
+    speak_rate: float  # share of the offers that it would have made
+    wrong: float  # share of these that are not accepted; NaN where it makes none
+    cost: Estimate  # mean realised cost per offer of the log
+    gain: Estimate  # that cost minus the better constant's, paired
+    against: Mapping[str, Estimate]  # the same of either constant
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        costs = {"cost": as_json(self.cost), "minus_constant": as_json(self.gain)}
+        costs |= {f"minus_{constant}": as_json(gain) for constant, gain in self.against.items()}
+        return {"speak_rate": self.speak_rate, "wrong_offers": known(self.wrong), **costs}
+
+
+class Drawn(NamedTuple):
+    """A policy beside what is done today, by the probabilities with which offers were made (docs/counterfactual.md)."""
+
+    speak_rate: float  # share of the log's rows at which it offers
+    cost: Estimate | None  # per row; None where the log does not tell it
+    gain: Estimate | None  # its cost minus that of the policy that made the log; None where the log does not tell it
+    unknown: str = ""  # why it does not
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        cost, gain = (None if value is None else as_json(value) for value in (self.cost, self.gain))
+        return {"speak_rate": self.speak_rate, "cost": cost, "minus_today": gain, "unknown": self.unknown or None}
 
 
 class Findings(NamedTuple):
@@ -55,85 +163,3 @@ class Findings(NamedTuple):
     drawn: Mapping[str, Drawn] = MappingProxyType({})  # the gate and --target beside what is done today
     left_out: Mapping[str, str] = MappingProxyType({})  # files that could not be read, with the reason of each
     bounds: Mapping[str, float] | None = None  # how far the AUROC of a prediction can be off; None where all is exact
-
-
-def publish(
-    findings: Findings, question: Question, workdir: epath.PathLike, more: Mapping[epath.Path, bytes] | None = None
-) -> dict[str, Any]:
-    """Writes acceptance_log.json, the page, the tables and further files, prints the tables, and returns the JSON."""
-    facts, own, threshold = findings.facts, findings.own, question.threshold
-    value: dict[str, Any] = {
-        "log": {
-            "rows": facts.rows,
-            "answers": facts.answers,
-            "people": facts.people if facts.unit == "people" else 1,
-            **({} if facts.unit == "people" else {facts.unit: facts.people}),
-            "accepted": facts.accepted,
-            "score_missing": facts.score_missing,
-            "not_made": facts.not_made,
-        },
-        "protocol": {
-            "folds": facts.folds,
-            "seed": question.seed,
-            "resamples": RESAMPLES,
-            "has_need": False,
-            "weighted": question.weighted,
-            "timed": facts.timed,
-            "context": list(question.context),
-        },
-        "populations": [population._asdict() for population in findings.populations],
-        "rows": {name: measures.as_dict() for name, measures in findings.measured.items()},
-        "where_scored": None
-        if findings.compared is None
-        else {name: as_json(brier) for name, brier in findings.compared.items()},
-        "by_answers": [part.as_dict(findings.pair) for part in findings.parts],
-        "gate": {
-            "c_fa": question.c_fa,
-            "c_fn": question.c_fn,
-            "threshold": threshold,
-            "score": own and own.as_dict(),
-        },
-        "people": as_dicts(findings.people),
-        "costs": {name: row.as_dict() for name, row in findings.costs.items()},
-    }
-    if findings.groups:
-        value["groups"] = [group.as_dict() for group in findings.groups]
-    if findings.drawn:
-        value["today"] = {name: drawn.as_dict() for name, drawn in findings.drawn.items()}
-    if findings.left_out:
-        value["left_out"] = dict(findings.left_out)
-    if findings.bounds is not None:
-        value["bounds"] = {f"{name}.auroc": bound for name, bound in findings.bounds.items()}
-    title = titled(f"By {question.group}", facts)
-    gate = "person" if own is None else own.best
-    by_group = {}
-    if findings.groups:
-        by_group["by_group"] = group_table(title, question.group, findings.groups, gate, facts.unit)
-    tables = {
-        "savings": savings_table(facts, findings.costs, own, findings.compared, findings.drawn),
-        "predictions": prediction_table(
-            facts, findings.measured, findings.compared, findings.bounds, len(findings.left_out)
-        ),
-        "gate": gate_table(facts, findings.costs, own, question.c_fa, question.c_fn),
-        **by_group,
-    }
-    if findings.people:
-        tables["by_answers"] = by_answers_table(findings.parts, findings.pair)
-        tables["people_by_number"] = people_table(findings.people, own, threshold)
-    folder = epath.Path(workdir)
-    files = {folder / "acceptance_log.json": encode_json(value)}
-    if own is not None:
-        files[folder / FILE] = encode_json(own.gate(question.c_fa, question.c_fn).to_dict())
-    for name, table in tables.items():
-        files |= {folder / f"{name}.csv": table.to_csv().encode(), folder / f"{name}.md": table.to_markdown().encode()}
-    shown = dict(tables)
-    if findings.people:
-        shown["people_by_number"] = people_table(findings.people, own, threshold, SHOWN_PEOPLE)
-    files[folder / "report.html"] = render(facts, own, findings.curves, findings.costs, shown).encode()
-    folder.mkdir(parents=True, exist_ok=True)
-    write_files(files | dict(more or {}))
-    print_all([*shown.values()])
-    print(f"report: {folder / 'report.html'}")
-    if own is not None:
-        print(f"gate: {folder / FILE}, for prism_jax.Gate.load({str(folder)!r})(score=...)")
-    return value

@@ -11,7 +11,7 @@ import numpy as np
 import scipy
 from jaxtyping import Bool, Float64, Int64
 
-from prism_jax.acceptance.by_answers import SEEN, Pair
+from prism_jax.acceptance.findings import SEEN, Pair
 from prism_jax.acceptance.labelled import Labelled, Placements
 from prism_jax.acceptance.measures import BINS, CONSTANTS, RESAMPLES, bin_of, pairs_by_person
 from prism_jax.acceptance.own_score import latest_beliefs

@@ -19,12 +19,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float64, Int
 
-from prism_jax.acceptance.by_answers import SEEN, Pair, Part, pair_of
-from prism_jax.acceptance.by_group import Group, Groups
+from prism_jax.acceptance.by_group import Groups
 from prism_jax.acceptance.columns import LogColumns, LogError
 from prism_jax.acceptance.context import fit_head
 from prism_jax.acceptance.curves import Curves
-from prism_jax.acceptance.findings import Findings, Question
+from prism_jax.acceptance.findings import SEEN, Costs, Facts, Findings, Group, Pair, Part, Question, pair_of
 from prism_jax.acceptance.log_tables import ContextColumn
 from prism_jax.acceptance.logs import AcceptanceLog
 from prism_jax.acceptance.measures import BINS, CONSTANTS, MEANINGS, Measures, mean_gap, means_of, ratio, share_of
@@ -49,7 +48,6 @@ from prism_jax.acceptance.statistics import (
     Sums,
     study_weight,
 )
-from prism_jax.acceptance.tables import Costs, Facts
 from prism_jax.decision.off_policy import Moments
 from prism_jax.decision.person import Belief, Population
 from prism_jax.decision.score_maps import PLATT, Scale, ScoreMap, simplest_best

@@ -19,13 +19,13 @@ from etils import epath
 from prism_jax.agent.asking import AskingReader, NoAnswerError, in_brief
 from prism_jax.agent.reader import FastReading, Item
 from prism_jax.decision.arrays import log_odds
-from prism_jax.prompting.template import event_text
 from prism_jax.remote.cache import BudgetSpent
 from prism_jax.remote.client import Client
 from prism_jax.remote.decisions import MOST, DecisionRequest, Predicate
 from prism_jax.remote.failures import EndpointError
 from prism_jax.runtime.files import read_object
 from prism_jax.streams import Candidate
+from prism_jax.streams.fenced import event_text
 
 CERTAIN = 1e-6
 """Probabilities nearer to 0 or 1 count as this near: no decision model is surer than its digits."""

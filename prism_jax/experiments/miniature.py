@@ -25,12 +25,12 @@ from etils import epath
 from prism_jax.judges.simulated import SimulatedJudge
 from prism_jax.judges.votes import Vote, write_votes
 from prism_jax.proactivebench.published import PAPER_SYSTEMS
-from prism_jax.prompting.published import AGENT_SCRIPT, JUDGE_SCRIPT, PLACE
 from prism_jax.runtime import command
 from prism_jax.runtime.files import encode_json, write_files
 from prism_jax.streams import RESPONSE_KEYS, Step, Stream
 from prism_jax.streams.jsonl import read_streams
 from prism_jax.streams.proactivebench_source import REWARD_FILES, STREAM_FOLDER
+from prism_jax.streams.published.prompts import AGENT_SCRIPT, JUDGE_SCRIPT, PLACE
 from prism_jax.streams.simulator import subject
 from prism_jax.streams.traces import Trace, TraceEvent, write_traces
 

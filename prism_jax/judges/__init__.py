@@ -6,7 +6,7 @@ Does not belong here: the client that talks to an endpoint (`prism_jax.remote`),
 (`prism_jax.decision`), and tables, which `prism_jax.report` makes of the numbers. It must not import a student.
 
 Where to change what:
-- the judges' question: the constants at the top of `prompts.py`, and `prism_jax/prompting/fenced.py`
+- the judges' question: the constants at the top of `prompts.py`, and `prism_jax/streams/fenced.py`
 - how verdicts become labels: `PanelConfig` and `panel_labels` in `panels.py`; `labelling.py`
 - the tables about judges: numbers in `agreements.py` and `robustness.py`, tables in `prism_jax/report/judges.py`;
   those of real votes in `studies/judges.py`

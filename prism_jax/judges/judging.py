@@ -20,7 +20,6 @@ from etils import epath
 from prism_jax.judges.panels import PanelConfig
 from prism_jax.judges.prompts import MOST_EVENTS, OFFICIAL, OURS, SYSTEM, Asked, Question, questions, unasked
 from prism_jax.judges.votes import Vote, VoteKey, merge_votes, read_votes
-from prism_jax.prompting.published import JudgePrompt, read_judge_prompt
 from prism_jax.remote import jobs
 from prism_jax.remote.client import Client
 from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
@@ -31,6 +30,7 @@ from prism_jax.remote.tally import Tally
 from prism_jax.runtime.dataclass_config import check, check_at_least
 from prism_jax.runtime.files import check_folder_of
 from prism_jax.streams import Stream
+from prism_jax.streams.published.prompts import JudgePrompt, read_judge_prompt
 
 ATTEMPTS = 10
 """How often a question in the benchmark's form is asked at most, until an answer can be read."""

@@ -1,10 +1,11 @@
 """The question that every judge is asked: would this user accept this proposal, or this silence, now?
 
-Everything that a user or a model wrote is fenced as JSON on lines of its own (`prism_jax.prompting.fenced`), so no text
+Everything that a user or a model wrote is fenced as JSON on lines of its own (`prism_jax.streams.fenced`), so no text
 can end its quotes and continue as the question. The answer is one JSON object with one boolean; no reasoning is asked
 for, and none is kept.
 
-The benchmark's own form asks the same in its words, which are read from a checkout (`prism_jax.prompting.published`).
+The benchmark's own form asks the same in its words, which are read from a checkout
+(`prism_jax.streams.published.prompts`).
 Its questions are known by the prompt's name and what is put into it, so readers of verdicts need no checkout.
 """
 
@@ -16,11 +17,11 @@ from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from prism_jax.judges.ballots import offered
-from prism_jax.prompting.fenced import fenced, fenced_events
-from prism_jax.prompting.published import observations
-from prism_jax.prompting.template import TASK
 from prism_jax.streams import Step, Stream
+from prism_jax.streams.fenced import fenced, fenced_events
+from prism_jax.streams.published.prompts import observations
 from prism_jax.streams.traces import says_null
+from prism_jax.streams.types import TASK
 
 Asked = Literal["all", "made"]
 """Which questions of a step are asked: silence and every candidate, or only what the recorded assistant did."""

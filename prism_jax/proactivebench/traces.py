@@ -15,7 +15,6 @@ from prism_jax.agent.records_file import RecordsError, parse_record
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol
 from prism_jax.evaluation.fits import read_calibration
-from prism_jax.prompting.template import CONSTANT_OFFER, TASK
 from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.runtime.files import JsonError, parse_json, read_lines, read_object
 from prism_jax.scores.joining import read_all
@@ -23,6 +22,7 @@ from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import read_streams
 from prism_jax.streams.shards import read_files
 from prism_jax.streams.traces import Trace, TraceEvent, time_of, write_traces
+from prism_jax.streams.types import CONSTANT_OFFER, TASK
 
 
 def export_traces(records: epath.PathLike, out: epath.PathLike, streams: epath.PathLike | None) -> dict[str, Trace]:

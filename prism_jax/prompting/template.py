@@ -23,23 +23,15 @@ from typing import Any, NamedTuple
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.runtime.dataclass_config import check_at_least
 from prism_jax.streams import RESPONSE_KEYS, Candidate, Event, Stream
+from prism_jax.streams.fenced import event_text
+from prism_jax.streams.types import CONSTANT_OFFER, SLOW_FIELDS
 
 NEED = "Needed:"
 OFFER = "\nOffer:"
-CONSTANT_OFFER = " an offer"
 ACCEPT = "\nAccepted:"
 RESPONSE = "\n"
 YES, NO = " yes", " no"
-SLOW_FIELDS = {
-    "if_silent": "If silent:",
-    "if_offered": "If offered:",
-    "evidence": "Evidence:",
-    "risk": "Risk:",
-}
-"""Maps each field of the slow pass, in the order of writing, to the name that the template writes before its text."""
 LINE_END = "\n"
-TASK = RESPONSE_KEYS[2]
-"""The key of what is proposed."""
 
 
 class Field(NamedTuple):
@@ -70,15 +62,6 @@ class WritingConfig:
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "field_tokens", "response_tokens")
-
-
-def event_text(event: Event, before: Event | None) -> tuple[str, str]:
-    """An event as two untrusted texts: what happened, and the time since the event before it, if a minute or more."""
-    seconds = 0.0 if before is None else event.time - before.time
-    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
-        if seconds >= size:
-            return event.text, f" (+{seconds / size:.0f}{unit})"
-    return event.text, ""
 
 
 def field_text(text: str) -> str:

@@ -11,7 +11,6 @@ from prism_jax.acceptance.columns import LogColumns, LogError, parse_columns
 from prism_jax.acceptance.log_scores import scale_of_log, scores_of_log
 from prism_jax.acceptance.logs import read_log
 from prism_jax.acceptance.measures import auroc
-from prism_jax.acceptance.own_score import promised
 from prism_jax.decision import risk
 from prism_jax.decision.calibration import OF_SCORES, CalibrationConfig, Calibrator
 from prism_jax.decision.operating_point import OperatingPoint
@@ -22,6 +21,7 @@ from prism_jax.evaluation.merged.promising import promise
 from prism_jax.evaluation.merged.running import over
 from prism_jax.evaluation.promise_units import Family
 from prism_jax.evaluation.promises import Line, PromiseResult, Wanted
+from prism_jax.report.answers.sentences import promised
 from prism_jax.report.numbers import DASH, number, percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.report.tables import over_units

@@ -9,13 +9,14 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 
-from prism_jax.prompting.template import TASK, Template
+from prism_jax.prompting.template import Template
 from prism_jax.scoring.fast import packed_parts
 from prism_jax.scoring.grammar import JSON_STRING
 from prism_jax.scoring.writing import Continued, Writer
 from prism_jax.streams import RESPONSE_KEYS, Candidate, Stream
 from prism_jax.streams.edit import map_candidates, without_answers
 from prism_jax.streams.traces import says_null
+from prism_jax.streams.types import TASK
 from prism_jax.student.constrained import Span
 
 

@@ -15,13 +15,14 @@ from typing import NamedTuple
 import numpy as np
 
 from prism_jax.prompting.supervised import supervised_step
-from prism_jax.prompting.template import SLOW_FIELDS, Template
+from prism_jax.prompting.template import Template
 from prism_jax.scoring.fast import Part, packed_parts, read_parts
 from prism_jax.scoring.grammar import LINE
 from prism_jax.scoring.student import Student
 from prism_jax.scoring.writing import Continued, Writer
 from prism_jax.streams import Step, Stream
 from prism_jax.streams.edit import map_steps
+from prism_jax.streams.types import SLOW_FIELDS
 from prism_jax.student.constrained import Span
 
 

@@ -12,6 +12,17 @@ from prism_jax.runtime.written import MOST_SECONDS, SECONDS, Label
 
 RESPONSE_KEYS = ("Purpose", "Thoughts", "Proactive Task", "Response")
 """The keys of a response, in the order of writing: those of ProactiveBench. All values are strings."""
+TASK = RESPONSE_KEYS[2]
+"""The key of what is proposed."""
+CONSTANT_OFFER = " an offer"
+"""What the student's prompt and other models' are told of an offer without a text."""
+SLOW_FIELDS = {
+    "if_silent": "If silent:",
+    "if_offered": "If offered:",
+    "evidence": "Evidence:",
+    "risk": "Risk:",
+}
+"""Maps each field of the slow pass, in the order of writing, to the name that the template writes before its text."""
 MOST_CHARACTERS = 1_000_000
 """Longest text of an event, an offer, a response or a field of the slow pass."""
 MOST_KEYS = 1_000

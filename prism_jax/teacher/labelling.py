@@ -16,7 +16,6 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import pydantic
 
-from prism_jax.prompting.template import SLOW_FIELDS
 from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.remote.jobs import all_of
 from prism_jax.remote.requests import Message
@@ -24,6 +23,7 @@ from prism_jax.remote.structured import Reply
 from prism_jax.runtime.dataclass_config import check_at_least
 from prism_jax.streams import RESPONSE_KEYS, Candidate, Step, Stream
 from prism_jax.streams.traces import says_null
+from prism_jax.streams.types import SLOW_FIELDS
 from prism_jax.teacher.prompts import Pass, PromptSettings, instructions, question
 
 MOST_FIELD_CHARACTERS = 400

@@ -1,6 +1,6 @@
 """The questions to a teacher, which carry the student's own template: its system message, slots, fields and response.
 
-What users did and what is offered is untrusted: it stands in JSON (`prism_jax/prompting/fenced.py`), so no text can end
+What users did and what is offered is untrusted: it stands in JSON (`prism_jax/streams/fenced.py`), so no text can end
 its quotes, and the instructions say that it is data.
 """
 
@@ -10,10 +10,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Literal, get_args
 
-from prism_jax.prompting.fenced import fenced, fenced_events
-from prism_jax.prompting.template import CONSTANT_OFFER, SLOW_FIELDS
 from prism_jax.runtime.dataclass_config import check, check_at_least
 from prism_jax.streams import RESPONSE_KEYS, Candidate, Event
+from prism_jax.streams.fenced import fenced, fenced_events
+from prism_jax.streams.types import CONSTANT_OFFER, SLOW_FIELDS
 
 Pass = Literal["fast", "slow"]
 Offers = Literal["own", "given"]

@@ -14,11 +14,11 @@ import random
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, get_args
 
-from prism_jax.prompting.template import SLOW_FIELDS
 from prism_jax.runtime.dataclass_config import check, check_at_least, check_shares
 from prism_jax.streams import RESPONSE_KEYS, Candidate, Step, Stream
 from prism_jax.streams import simulator_text as text
 from prism_jax.streams.simulator import subject
+from prism_jax.streams.types import SLOW_FIELDS
 from prism_jax.teacher.prompts import Offers, PromptSettings, question
 
 

@@ -21,10 +21,10 @@ import numpy as np
 from etils import epath
 from jaxtyping import Float
 
-from prism_jax.prompting.template import SLOW_FIELDS
 from prism_jax.runtime.files import read_object, write_json
 from prism_jax.streams import RESPONSE_KEYS, Candidate, Step, Stream
 from prism_jax.streams.edit import map_steps
+from prism_jax.streams.types import SLOW_FIELDS
 
 RESPONSE_FIELDS = ("Purpose", "Proactive Task", "Response")
 """The keys of a response that are read; its thoughts are not, because an agent may not have them."""

@@ -12,13 +12,13 @@ from prism_jax.acceptance.columns import LogColumns, LogError, parse_columns
 from prism_jax.acceptance.findings import Question
 from prism_jax.acceptance.log_scores import scale_of_log, scores_of_log
 from prism_jax.acceptance.logs import AcceptanceLog
-from prism_jax.acceptance.own_score import promised, sentences
 from prism_jax.acceptance.parts import Divided
 from prism_jax.acceptance.study import in_memory, study, study_parts
 from prism_jax.decision.calibration import CalibrationConfig, Rule, expected_calibration_error, fit_map
 from prism_jax.decision.score_maps import PLATT, Scale, maps_of_units, scale_of
 from prism_jax.decision.uncertainty import SHARE, Cells, interval
 from prism_jax.people.layer import fit_population, prequential
+from prism_jax.report.answers.sentences import promised, sentences
 from prism_jax.runs.answers import evaluate_log
 from prism_jax.scores import Scores
 

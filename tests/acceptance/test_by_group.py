@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
-from prism_jax.acceptance.by_group import Groups, group_table
+from prism_jax.acceptance.by_group import Groups
 from prism_jax.acceptance.columns import LogError, parse_columns
 from prism_jax.acceptance.logs import read_log
 from prism_jax.acceptance.parts import Answers
 from prism_jax.acceptance.statistics import Model, Predictor
 from prism_jax.decision.score_maps import Scale
+from prism_jax.report.answers.tables import group_table
 
 
 class Known(Predictor):

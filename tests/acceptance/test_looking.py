@@ -12,7 +12,7 @@ import pytest
 
 from prism_jax.acceptance.columns import LogError, parse_columns
 from prism_jax.acceptance.logs import read_log
-from prism_jax.acceptance.looking import look, show_columns_of_log
+from prism_jax.report.answers.looking import look, show_columns_of_log
 
 
 def roles_of(path):

@@ -20,9 +20,9 @@ from prism_jax.experiments.real_costs import Asks, Bill, Costs
 from prism_jax.experiments.stages import Stage, main_of, run_stages
 from prism_jax.proactivebench.checkout import events_of
 from prism_jax.proactivebench.published import PAPER_SYSTEMS
-from prism_jax.prompting.published import PLACE, observations, read_agent_prompt, read_judge_prompt
 from prism_jax.remote.requests import Message, Request
 from prism_jax.remote.structured import schema_of
+from prism_jax.streams.published.prompts import PLACE, observations, read_agent_prompt, read_judge_prompt
 from prism_jax.teacher.labelling import Slow, answer_to
 from prism_jax.teacher.prompts import PromptSettings, instructions, question
 from prism_jax.training.pathways.table import PATHWAYS, SECOND_STAGES

@@ -8,8 +8,8 @@ import sys
 import forked
 import pytest
 
-from prism_jax.prompting.template import SLOW_FIELDS
 from prism_jax.streams.jsonl import read_streams
+from prism_jax.streams.types import SLOW_FIELDS
 
 ROOT = pathlib.Path(__file__).parents[2]
 

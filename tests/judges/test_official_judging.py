@@ -21,12 +21,12 @@ from prism_jax.judges.panels import PanelConfig
 from prism_jax.judges.prompts import questions, unasked
 from prism_jax.judges.votes import read_votes
 from prism_jax.proactivebench.scoring import score_official
-from prism_jax.prompting.published import JUDGE_SCRIPT
 from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.remote.fake import FakeEndpoint
 from prism_jax.streams import RESPONSE_KEYS, Candidate, Event, Step, Stream
 from prism_jax.streams.edit import map_candidates, map_steps
 from prism_jax.streams.jsonl import write_streams
+from prism_jax.streams.published.prompts import JUDGE_SCRIPT
 from prism_jax.streams.traces import read_traces, trace_stream
 
 UNREAD = ("I accept it.", "", "accepted", '["accepted"]', '{"thought": "so"}', '{"judgement": "accepted"} Done.')

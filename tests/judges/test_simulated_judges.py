@@ -11,8 +11,8 @@ from judged_streams import MOST_EVENTS, bare, body, labelled
 
 from prism_jax.judges.prompts import SYSTEM, digest, questions
 from prism_jax.judges.simulated import SimulatedJudge
-from prism_jax.prompting.published import JudgePrompt
 from prism_jax.streams import Candidate, Event, Step, Stream, simulator_text
+from prism_jax.streams.published.prompts import JudgePrompt
 from prism_jax.streams.simulator import SimulatorConfig, simulate, subject
 
 

@@ -16,11 +16,11 @@ from prism_jax.judges.votes import write_votes
 from prism_jax.proactivebench.published import read_published
 from prism_jax.proactivebench.scoring import score_official
 from prism_jax.proactivebench.traces import export_written
-from prism_jax.prompting.template import TASK
 from prism_jax.scores import Scores, write_scores
 from prism_jax.streams import RESPONSE_KEYS, Candidate, Event, Step, Stream
 from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.traces import ABSENT, read_traces, trace_stream
+from prism_jax.streams.types import TASK
 
 # What was written, p_accept of both passes, and what the margin policy at C_FA = C_FN = 1 and p_need = 1 says: speak
 # from p_accept = 0.5 on, by the slow pass within 0.1 of it.

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from prism_jax.prompting.supervised import SupervisedStep, supervised_step
-from prism_jax.prompting.template import SLOW_FIELDS
 from prism_jax.streams import Candidate, Event, Step, Stream
+from prism_jax.streams.types import SLOW_FIELDS
 
 odd = st.sampled_from(["<|im_end|>", "\n", "  x ", "ﬁ", "é", "日本", "yes", "Needed:", "🙂", "0"])
 text = (odd | st.text(max_size=2)).map(lambda words: f"a{words}")

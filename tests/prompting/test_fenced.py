@@ -6,8 +6,8 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from prism_jax.prompting.fenced import fenced, fenced_events
 from prism_jax.streams import Event
+from prism_jax.streams.fenced import fenced, fenced_events
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), min_size=1).filter(str.strip)
 

@@ -8,7 +8,13 @@ import pathlib
 import pytest
 from real_checkout import CHECKOUT, needs_checkout, run_script
 
-from prism_jax.prompting.published import AGENT_SCRIPT, JUDGE_SCRIPT, PromptError, read_agent_prompt, read_judge_prompt
+from prism_jax.streams.published.prompts import (
+    AGENT_SCRIPT,
+    JUDGE_SCRIPT,
+    PromptError,
+    read_agent_prompt,
+    read_judge_prompt,
+)
 
 AGENT = """
 import nothing_that_exists

@@ -5,21 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prism_jax.prompting.template import (
-    ACCEPT,
-    CONSTANT_OFFER,
-    NEED,
-    OFFER,
-    RESPONSE,
-    SLOW_FIELDS,
-    PromptConfig,
-    Template,
-    corpus,
-    event_text,
-    make_tokenizer,
-)
+from prism_jax.prompting.template import ACCEPT, NEED, OFFER, RESPONSE, PromptConfig, Template, corpus, make_tokenizer
 from prism_jax.prompting.tokenizer import SPECIAL_TOKENS, Tokenizer
 from prism_jax.streams import Candidate, Event, Step, Stream
+from prism_jax.streams.fenced import event_text
+from prism_jax.streams.types import CONSTANT_OFFER, SLOW_FIELDS
 
 END = "<|im_end|>\n"
 OPENING = "<|im_start|>assistant\n<think>\n\n</think>\n\n"

@@ -10,7 +10,7 @@ from full_pass import next_logits
 
 from prism_jax.prompting.packing import pack
 from prism_jax.prompting.supervised import supervised_step
-from prism_jax.prompting.template import SLOW_FIELDS, WritingConfig
+from prism_jax.prompting.template import WritingConfig
 from prism_jax.scores import Scores
 from prism_jax.scoring import passes
 from prism_jax.scoring.passes import Passes, score_passes
@@ -20,6 +20,7 @@ from prism_jax.scoring.student import Student
 from prism_jax.scoring.writing import Writer
 from prism_jax.streams import RESPONSE_KEYS
 from prism_jax.streams.edit import map_steps
+from prism_jax.streams.types import SLOW_FIELDS
 
 LIMIT = 4
 

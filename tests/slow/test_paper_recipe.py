@@ -16,10 +16,11 @@ import pytest
 from hf_models import libraries, random_model
 
 from prism_jax.judges.simulated import SimulatedJudge
-from prism_jax.prompting.template import PromptConfig, event_text, make_tokenizer
+from prism_jax.prompting.template import PromptConfig, make_tokenizer
 from prism_jax.remote.fake import FakeEndpoint
 from prism_jax.scores import read_scores
 from prism_jax.streams.edit import without_answers
+from prism_jax.streams.fenced import event_text
 from prism_jax.streams.jsonl import read_streams, write_streams
 from prism_jax.streams.simulator import SimulatorConfig, simulate
 from prism_jax.teacher.prompts import PromptSettings

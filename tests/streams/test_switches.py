@@ -10,10 +10,10 @@ import pytest
 from scipy import stats
 from simulated_steps import chance, draw, table
 
-from prism_jax.prompting.template import SLOW_FIELDS
 from prism_jax.streams import simulator_text, switches
 from prism_jax.streams.outcomes import PROPENSITY
 from prism_jax.streams.simulator_config import SimulatorConfig
+from prism_jax.streams.types import SLOW_FIELDS
 
 CONFIG = SimulatorConfig(population="switches", min_events=14, max_events=18)
 

@@ -8,13 +8,13 @@ import pytest
 from etils import epath
 
 from prism_jax.commands.labelling import label_file
-from prism_jax.prompting.template import SLOW_FIELDS
 from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.remote.fake import FakeEndpoint, Faults
 from prism_jax.remote.structured import FEEDBACK, Reply
 from prism_jax.runtime.files import temporary_beside
 from prism_jax.streams import RESPONSE_KEYS, Candidate, Event, Step, Stream
 from prism_jax.streams.jsonl import read_streams, write_streams
+from prism_jax.streams.types import SLOW_FIELDS
 from prism_jax.teacher.labelling import Fast, LabellingConfig, TeacherConfig, label_stream
 from prism_jax.teacher.prompts import PromptSettings
 

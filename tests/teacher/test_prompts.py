@@ -6,8 +6,9 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from prism_jax.prompting.template import SLOW_FIELDS, PromptConfig
+from prism_jax.prompting.template import PromptConfig
 from prism_jax.streams import RESPONSE_KEYS, Candidate, Event
+from prism_jax.streams.types import SLOW_FIELDS
 from prism_jax.teacher.prompts import PromptSettings, instructions, question
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), min_size=1).filter(str.strip)

@@ -7,8 +7,8 @@ import pydantic
 import pytest
 from hypothesis import strategies as st
 
-from prism_jax.prompting.template import SLOW_FIELDS
 from prism_jax.streams import RESPONSE_KEYS
+from prism_jax.streams.types import SLOW_FIELDS
 from prism_jax.teacher.labelling import Fast, Slow, answer_to
 
 FIELDS = {name: f"{name} in words" for name in SLOW_FIELDS}

@@ -6,10 +6,10 @@ import json
 import numpy as np
 import pytest
 
-from prism_jax.prompting.template import SLOW_FIELDS
 from prism_jax.streams import RESPONSE_KEYS, Candidate
 from prism_jax.streams.edit import map_steps
 from prism_jax.streams.simulator import SimulatorConfig, names, simulate, subject
+from prism_jax.streams.types import SLOW_FIELDS
 from prism_jax.teacher.labelling import Fast, Slow, answer_to
 from prism_jax.teacher.prompts import PromptSettings, instructions, question
 from prism_jax.teacher.simulated import AgentQuality, SimulatedAgent, SimulatedTeacher, TeacherQuality

@@ -10,9 +10,9 @@ import functools
 from prism_jax.experiments.field.asked import Found, ask
 from prism_jax.experiments.field.interface import Baseline, Decisions, Fold, Run
 from prism_jax.proactivebench.prompted import OURS, prompt_stream
-from prism_jax.prompting.published import AgentPrompt, read_agent_prompt
 from prism_jax.remote.client import Client
 from prism_jax.streams import Stream
+from prism_jax.streams.published.prompts import AgentPrompt, read_agent_prompt
 from prism_jax.streams.traces import TraceEvent, time_of
 
 

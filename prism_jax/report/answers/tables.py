@@ -1,80 +1,22 @@
-"""What a gate on a log's score saves, how good the log's predictions are, and what a gate on each would have cost."""
+"""What a log says of its score, its predictions, its people and its gates, as tables."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
 
+from prism_jax.acceptance.findings import GATE, Costs, Drawn, Facts, Group, Pair, Part
 from prism_jax.acceptance.logs import ONE_PERSON
-from prism_jax.acceptance.measures import CONSTANTS, MEANINGS, Measures, as_json
-from prism_jax.acceptance.own_score import OwnScore, said_of_score, sentences
+from prism_jax.acceptance.measures import CONSTANTS, MEANINGS, Measures
+from prism_jax.acceptance.own_score import OwnScore, Person
 from prism_jax.decision.off_policy import DOUBTED
 from prism_jax.decision.uncertainty import Estimate
-from prism_jax.evaluation.intervals import known
+from prism_jax.report.answers.sentences import said_of_score, sentences
 from prism_jax.report.numbers import DASH, number, percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import ALONE, SHOWN_ONLY, over_units
 
-GATE = "the gate"
-"""Its name beside the policies of --target."""
-
-
-class Facts(NamedTuple):
-    """What a log holds, and how it was studied."""
-
-    rows: int
-    answers: int
-    people: int  # who answered, or of one person the number of their days or answers
-    accepted: float  # share of the answers that accepted, by the weights of the study
-    score_missing: int | None  # number of answered offers without a score; None of a log without scores
-    not_made: int  # number of offers that were not made
-    shown_only: bool  # whether these were left out
-    timed: bool  # whether the log says when offers were made
-    folds: int
-    unequal: bool  # whether answers have weights other than 1
-    unit: str = "people"  # what intervals and folds are over
-    doubted: bool = False  # whether offers were not quite drawn with the propensities that weigh them
-
-    @property
-    def whose(self) -> str:
-        """Whose the answers are."""
-        if self.unit == "people":
-            return f"{self.people:,} people"
-        return "one person" + (f" on {self.people:,} days" if self.unit == "days" else "")
-
-
-class Costs(NamedTuple):
-    """What the gate on one prediction would have cost; intervals are over people.
-
-    An offer that is not accepted costs C_FA, silence where it would have been accepted C_FN. Need is certain, so that
-    p_accept is also the probability of need and acceptance (docs/maths.md, section 2).
-    """
-
-    speak_rate: float  # share of the offers that it would have made
-    wrong: float  # share of these that are not accepted; NaN where it makes none
-    cost: Estimate  # mean realised cost per offer of the log
-    gain: Estimate  # that cost minus the better constant's, paired
-    against: Mapping[str, Estimate]  # the same of either constant
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON values."""
-        costs = {"cost": as_json(self.cost), "minus_constant": as_json(self.gain)}
-        costs |= {f"minus_{constant}": as_json(gain) for constant, gain in self.against.items()}
-        return {"speak_rate": self.speak_rate, "wrong_offers": known(self.wrong), **costs}
-
-
-class Drawn(NamedTuple):
-    """A policy beside what is done today, by the probabilities with which offers were made (docs/counterfactual.md)."""
-
-    speak_rate: float  # share of the log's rows at which it offers
-    cost: Estimate | None  # per row; None where the log does not tell it
-    gain: Estimate | None  # its cost minus that of the policy that made the log; None where the log does not tell it
-    unknown: str = ""  # why it does not
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON values."""
-        cost, gain = (None if value is None else as_json(value) for value in (self.cost, self.gain))
-        return {"speak_rate": self.speak_rate, "cost": cost, "minus_today": gain, "unknown": self.unknown or None}
+SHOWN_PEOPLE = 20
+"""Number of people in the printed table; the files hold all."""
 
 
 def savings_table(
@@ -244,3 +186,107 @@ def titled(words: str, facts: Facts) -> str:
     """A title that says whose costs these are."""
     said = {SHOWN_ONLY: facts.shown_only, DOUBTED: facts.doubted}
     return ", ".join([words, ALONE, *(word for word, holds in said.items() if holds)])
+
+
+def by_answers_table(parts: Sequence[Part], pair: Pair) -> Table:
+    """One row per number of answers seen before."""
+    names = list(parts[0].brier)
+    columns = (
+        Column("answers", "Number of rows"),
+        Column("people", "Number of people who gave them"),
+        *(Column(name, f"Brier score. {MEANINGS[name]}") for name in names),
+        Column(
+            f"{pair.with_person} minus {pair.without}",
+            "Difference of the two Brier scores on the same answers; below 0 the person layer gains.",
+        ),
+    )
+    rows = []
+    for part in parts:
+        seen = str(part.low) if part.low == part.high else f"{part.low} to {part.high}"
+        seen = f"{part.low} or more" if part.high is None else seen
+        cells = (*(f"{part.brier[name]:.3f}" for name in names), _signed(part.difference))
+        rows.append(Row(seen, (f"{part.answers:,}", str(part.people), *cells)))
+    title = "Brier score by how many answers of the person had been seen"
+    people = [part.people for part in parts]
+    note = f"Of the difference, {over_units(min(people), 'people', most=max(people))}."
+    return Table(title, "seen before", columns, (Section("", tuple(rows)),), note)
+
+
+def _signed(difference: Estimate | None) -> str:
+    """A difference and its interval, each with its sign; what rounds to 0 has none."""
+    return (
+        DASH if difference is None else show_estimate(Estimate(*(round(end, 3) for end in difference[:3])), sign=True)
+    )
+
+
+def group_table(title: str, column: str, groups: Sequence[Group], gate: str, unit: str = "people") -> Table:
+    """One row per group; `gate` is what the gate is on, `unit` what intervals are over."""
+    columns = (
+        Column("answers", "Number of answers."),
+        Column(unit, "Who gave them, or when."),
+        Column("accepted", "Share of the answers that accepted.", "%"),
+        Column("Brier", f"Of {gate}, on {unit} that it was not fitted on."),
+        Column("offers", "Share of the offers that the gate would have made.", "%"),
+        Column("gate minus always", "Its cost minus that of always offering, paired; below 0 is cheaper."),
+    )
+    rows = tuple(
+        Row(
+            group.name,
+            (
+                f"{group.answers:,}",
+                f"{group.people:,}",
+                percent(group.accepted),
+                number(group.brier, 3),
+                percent(group.speak_rate),
+                DASH if group.gain is None else show_estimate(group.gain, sign=True),
+            ),
+        )
+        for group in groups
+    )
+    note = f"The gate is on {gate}, the same for all; it is fitted on other {unit} and on every {column}."
+    return Table(title, column, columns, (Section("", rows),), note)
+
+
+def people_table(people: Sequence[Person], own: OwnScore | None, threshold: float, most: int | None = None) -> Table:
+    """One row per person, under their number.
+
+    `own` is None without a score. Of `most` rows, half have the lowest and half the highest rates; None shows all, by
+    number.
+    """
+    columns = (
+        Column("answers", "Number of answers."),
+        Column("accepted", "Share of the answers that accepted.", "%"),
+        Column("95 % interval", "Wilson's interval of that share, as if answers were independent.", "%"),
+        Column("next offer", "Probability that they accept their next offer, at an average score."),
+        Column(
+            "offer if the score is" if own else "offer",
+            f"Where the person layer on Platt's map reaches {threshold:.4g} at their next offer.",
+            text=True,
+        ),
+    )
+    shown = list(people)
+    if most is not None and len(people) > most:
+        by_rate = sorted(people, key=lambda person: (person.accepted, person.number))
+        shown = by_rate[: most // 2] + by_rate[-(most // 2) :]
+    rows = tuple(
+        Row(
+            f"p{person.number}",
+            (
+                f"{person.answers:,}",
+                percent(person.accepted),
+                f"{percent(person.low)} to {percent(person.high)}",
+                number(person.p, 3),
+                own.cell(person.rule) if own else person.rule.offer,
+            ),
+        )
+        for person in shown
+    )
+    rates = [person.accepted for person in people]
+    note = (
+        f"People are numbered as the log first mentions them. Their rates go from {percent(min(rates))} to "
+        f"{percent(max(rates))} %; with few answers a rate is far off by chance alone, and the gate moves less than "
+        "the rate."
+    )
+    if most is not None and len(shown) < len(people):
+        note += f" The {most // 2} lowest and highest rates of {len(people):,} people; people_by_number.csv has all."
+    return Table("How people differ", "person", columns, (Section("", rows),), note)

@@ -10,10 +10,18 @@ import json
 import re
 from collections.abc import Sequence
 
-from prism_jax.prompting.template import event_text
-from prism_jax.streams import Event
+from prism_jax.streams.types import Event
 
 _LINE_ENDS = re.compile("[\x7f-\x9f\u2028\u2029]")
+
+
+def event_text(event: Event, before: Event | None) -> tuple[str, str]:
+    """An event as two untrusted texts: what happened, and the time since the event before it, if a minute or more."""
+    seconds = 0.0 if before is None else event.time - before.time
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= size:
+            return event.text, f" (+{seconds / size:.0f}{unit})"
+    return event.text, ""
 
 
 def fenced(text: str | None) -> str:
