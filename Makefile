@@ -21,7 +21,7 @@ for module in pkgutil.walk_packages(prism_jax.__path__, "prism_jax."):
 endef
 export IMPORT_ALL
 
-PURE := $(addprefix tests/,decision evaluation probe people acceptance streams)
+PURE := $(addprefix tests/,decision evaluation probe people streams)
 
 .PHONY: quickstart distill-demo people-demo test test-slow studies mutants lint docs audit clean
 .DELETE_ON_ERROR:

@@ -65,7 +65,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def student(preset: str, attention: str = "auto") -> Any:
     """The architecture in bfloat16."""
-    from prism_jax.student import StudentConfig, presets
+    from prism_jax.student import presets
+    from prism_jax.student.model_config import StudentConfig
 
     how = {"dtype": "bfloat16", "param_dtype": "bfloat16", "remat": "auto", "attention": attention}
     if preset == "tiny":
@@ -133,8 +134,8 @@ def inference(args: argparse.Namespace) -> tuple[Any, Any]:
     """A model of random weights, and its parameters as an engine holds them."""
     import jax
 
-    from prism_jax.student import Qwen3
     from prism_jax.student.kv_cache import unstack_layers
+    from prism_jax.student.qwen3 import Qwen3
 
     model = Qwen3(student(args.preset, args.attention))
     return model, unstack_layers(jax.jit(model.init)(jax.random.key(0)))
@@ -175,10 +176,10 @@ def live_ours(args: argparse.Namespace, *streams: int) -> Iterator[dict[str, Any
     import jax
     from student_common import NO, YES, make_live_stream
 
-    from prism_jax.student import Qwen3
     from prism_jax.student.branches import Branch
     from prism_jax.student.engine import Engine, ReadRequest
     from prism_jax.student.pages import PAGE, page_bytes
+    from prism_jax.student.qwen3 import Qwen3
 
     model = Qwen3(student(args.preset, args.attention))
     params = jax.jit(model.init)(jax.random.key(0))

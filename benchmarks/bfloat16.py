@@ -25,9 +25,10 @@ from student import TRAINING, processor
 from student_common import random_tokens
 
 from prism_jax.runtime.command import keep_freed_memory
-from prism_jax.student import Qwen3, presets
+from prism_jax.student import presets
 from prism_jax.student.dispatch import check_compute
 from prism_jax.student.kv_cache import unstack_layers
+from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.weights import save_hf
 from prism_jax.training.optimization.optimizer import Optimizer
 from prism_jax.training.optimization.step import TrainState

@@ -34,10 +34,11 @@ import jax
 import numpy as np
 
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.prompting.template import PromptConfig, Template, make_tokenizer
-from prism_jax.scoring.slots import Slots
 from prism_jax.streams.simulator import SimulatorConfig, simulate
-from prism_jax.student import Qwen3, presets
+from prism_jax.student import presets
+from prism_jax.student.prompting.template import PromptConfig, Template, make_tokenizer
+from prism_jax.student.qwen3 import Qwen3
+from prism_jax.student.scoring.slots import Slots
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.input_pipeline import batches, pack_split
 from prism_jax.training.loss_config import LossConfig

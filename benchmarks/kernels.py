@@ -47,8 +47,9 @@ def count(target: str, preset: str, attention: str, rows: int, length: int, new:
     from jax.sharding import SingleDeviceSharding
     from next_token import empty_cache
 
-    from prism_jax.student import Qwen3, constrained
+    from prism_jax.student import constrained
     from prism_jax.student.kv_cache import Segment, unstack_layers
+    from prism_jax.student.qwen3 import Qwen3
     from prism_jax.student.start import Start
     from prism_jax.training.compiled import accounting, hlo
     from prism_jax.training.compiled.absent import OPTIONS, absent_mesh, as_on_cuda

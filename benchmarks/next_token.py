@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from prism_jax.student import Qwen3
 from prism_jax.student.attention import no_branches
 from prism_jax.student.constrained import DeviceAutomaton, Span, make_automaton, room, write_spans
 from prism_jax.student.heads import token_cross_entropy
 from prism_jax.student.kv_cache import LayerCache, Segment, read_prompts
+from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.start import Start
 from prism_jax.training.optimization.optimizer import Optimizer
 from prism_jax.training.optimization.step import TrainState

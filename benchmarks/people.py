@@ -7,9 +7,9 @@
 Speed: both sides predict every answer and then see it. Ours is the median of three runs after one that compiles. A loop
 over scikit-learn's SGDClassifier is timed on two thousand answers and scaled up to the whole log.
 
-Predictions: the study of `prism_jax.acceptance`, and on the same folds a logistic regression of scikit-learn (C = 0.1)
-on scaled numbers and one-hot categories, with the person's running rate (six pseudo-answers of the base rate) as a
-feature. Its encoders see the columns of all rows, which can only help it.
+Predictions: the study of `prism_jax.evaluation.answers`, and on the same folds a logistic regression of scikit-learn
+(C = 0.1) on scaled numbers and one-hot categories, with the person's running rate (six pseudo-answers of the base rate)
+as a feature. Its encoders see the columns of all rows, which can only help it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from sklearn.metrics import brier_score_loss, roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from prism_jax.acceptance.columns import parse_columns
-from prism_jax.acceptance.context import folds_of_people
-from prism_jax.acceptance.logs import AcceptanceLog, read_log
-from prism_jax.acceptance.parts import FOLDS
-from prism_jax.acceptance.study import study
 from prism_jax.decision.person import Population
+from prism_jax.evaluation.answers.columns import parse_columns
+from prism_jax.evaluation.answers.context import folds_of_people
+from prism_jax.evaluation.answers.logs import AcceptanceLog, read_log
+from prism_jax.evaluation.answers.parts import FOLDS
+from prism_jax.evaluation.answers.study import study
 from prism_jax.people.layer import prequential
 
 POPULATION = Population(1.0, 0.0, 0.9, 0.005)

@@ -30,12 +30,14 @@ import jax
 import numpy as np
 from etils import epath
 
-from prism_jax.prompting.template import PromptConfig, make_tokenizer
 from prism_jax.runs.export import TURN_END, export_base, write_tokenizer
 from prism_jax.scores.joining import read_all
 from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.simulator import SimulatorConfig, simulate
-from prism_jax.student import Qwen3, StudentConfig, presets
+from prism_jax.student import presets
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.prompting.template import PromptConfig, make_tokenizer
+from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.weights import save_hf
 from prism_jax.training.compiled.cards import peak
 
@@ -45,7 +47,7 @@ HOST = """
 import sys
 import numpy as np
 from prism_jax.__main__ import main
-from prism_jax.scoring import fast
+from prism_jax.student.scoring import fast
 fast._reading = lambda slots: lambda params, rows: (np.zeros(rows.need_slot.shape), np.zeros(rows.accept_slot.shape))
 main(sys.argv[1:])
 """

@@ -28,9 +28,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from prism_jax.prompting.template import PromptConfig, Template
-from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.streams import Candidate, Event
+from prism_jax.student.prompting.template import PromptConfig, Template
+from prism_jax.student.prompting.tokenizer import Tokenizer
 
 CONTEXT, EVENTS, SLOTS = 1024, 12, 16
 NAMES = ("need", "accept:Look at the failing test together?")
@@ -158,13 +158,13 @@ def serve(kind: str, path: str, port: int) -> None:
         from prism_jax.agent.exported import Exported, read_exported
         from prism_jax.agent.live import Live, LiveConfig
         from prism_jax.agent.loading import load_reader
+        from prism_jax.agent.service.answering import Answering
+        from prism_jax.agent.service.app import make_app
+        from prism_jax.agent.service.connection import make_config
+        from prism_jax.agent.service.http import Limits, Served
         from prism_jax.decision.calibration import Temperature
         from prism_jax.decision.operating_point import OperatingPoint
-        from prism_jax.scoring.student import Student
-        from prism_jax.service.answering import Answering
-        from prism_jax.service.app import make_app
-        from prism_jax.service.connection import make_config
-        from prism_jax.service.http import Limits, Served
+        from prism_jax.student.scoring.student import Student
         from prism_jax.student.weights import load_gguf
 
         def load() -> Answering:

@@ -27,14 +27,14 @@ import numpy as np
 from absl import flags
 from ml_collections import config_flags
 
-from prism_jax.prompting.packing import Packed
 from prism_jax.runs.machine import compile_elsewhere, launch_settings
 from prism_jax.runtime import command
 from prism_jax.runtime.dataclass_config import from_config_dict
-from prism_jax.student import StudentConfig
 from prism_jax.student.attention import attend, tree_mask
 from prism_jax.student.dispatch import attention_path, platform
 from prism_jax.student.flash import flash_masks, flash_tree
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.prompting.packing import Packed
 from prism_jax.training.compiled.cards import CARDS
 from prism_jax.training.memory.estimate import fitted
 from prism_jax.training.memory.plan import step_shape

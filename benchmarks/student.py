@@ -25,7 +25,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from student_common import Process, make_live_stream, random_tokens
 
-from prism_jax.student import StudentConfig, presets
+from prism_jax.student import presets
+from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.weights import read_config
 from prism_jax.training.run_config import TrainingConfig
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from prism_jax.prompting.packing import Packed, decisions, pack
 from prism_jax.streams import Candidate, Event, Step, Stream
+from prism_jax.student.prompting.packing import Packed, decisions, pack
 
 PAUSE = 0.03  # seconds before a turn, in which the threads of the previous turn go idle
 YES, NO = 40, 41  # token ids of the answers at a slot

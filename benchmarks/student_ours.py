@@ -14,14 +14,15 @@ from next_token import Greedy, make_next_token_step, prefill
 from student_common import NO, YES, make_decisions, make_live_stream, random_rows, timed
 
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.prompting.packing import Packed, pad, sizes
 from prism_jax.runtime.command import keep_freed_memory
-from prism_jax.scoring.slots import Slots
-from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.branches import Branch
 from prism_jax.student.engine import Engine, ReadRequest
 from prism_jax.student.kv_cache import unstack_layers
+from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.pages import PAGE, page_bytes
+from prism_jax.student.prompting.packing import Packed, pad, sizes
+from prism_jax.student.qwen3 import Qwen3
+from prism_jax.student.scoring.slots import Slots
 from prism_jax.student.sharding import make_mesh
 from prism_jax.student.weights import load, save_hf
 from prism_jax.training.loss_config import LossConfig

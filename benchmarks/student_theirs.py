@@ -15,7 +15,7 @@ import transformers
 from student_common import NO, YES, make_decisions, make_live_stream, random_rows, timed
 from transformers.cache_utils import DynamicCache
 
-from prism_jax.prompting.packing import Packed
+from prism_jax.student.prompting.packing import Packed
 from prism_jax.training.run_config import TrainingConfig
 
 

@@ -13,9 +13,9 @@ Time: the events of a stream follow one another, and streams are asked side by s
 Result: a file per stream in the layout of the benchmark's `eval/traces_new`.
 """
 
+from prism_jax.labelling.teacher.labelling import TeacherConfig
 from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.runtime.dataclass_config import to_config_dict
-from prism_jax.teacher.labelling import TeacherConfig
 
 MODELS = {
     "deepseek_r1": ("deepseek/deepseek-r1", 0.55, 2.19, 8192),

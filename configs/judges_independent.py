@@ -22,7 +22,7 @@ silence and about each candidate.
 Result: labelled streams; not in the paper, so no agreement with people is known. `--human` prints it.
 """
 
-from prism_jax.judges.judging import JudgesConfig
+from prism_jax.labelling.judges.judging import JudgesConfig
 from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.runtime.dataclass_config import to_config_dict
 from prism_jax.streams.sources import local_proactivebench

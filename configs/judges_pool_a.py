@@ -18,7 +18,7 @@ silence and about each candidate.
 Result: labelled streams; the paper reports 90.8 % agreement with people, kappa 0.75, on 229 events.
 """
 
-from prism_jax.judges.judging import JudgesConfig
+from prism_jax.labelling.judges.judging import JudgesConfig
 from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.runtime.dataclass_config import to_config_dict
 from prism_jax.streams.sources import local_proactivebench

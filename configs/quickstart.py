@@ -9,7 +9,7 @@ constant policy and the Bayes oracle, and both calibrated signals are on average
 
 from prism_jax.runtime.dataclass_config import to_config_dict
 from prism_jax.streams.sources import DataConfig
-from prism_jax.student import StudentConfig
+from prism_jax.student.model_config import StudentConfig
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.run_config import RunConfig, TrainingConfig
 

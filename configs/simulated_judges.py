@@ -9,7 +9,7 @@ Time: one to three minutes for the 48,000 questions about 1,000 streams, on two 
 Result: labels that are right on 97 % of the questions, by the majority of three judges who are right on 90 %.
 """
 
-from prism_jax.judges.judging import JudgesConfig
+from prism_jax.labelling.judges.judging import JudgesConfig
 from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.runtime.dataclass_config import to_config_dict
 

@@ -10,10 +10,10 @@ judges the constant offer, "an offer", as the demo's does (docs/distillation.md)
 propose its own.
 """
 
+from prism_jax.labelling.teacher.labelling import TeacherConfig
+from prism_jax.labelling.teacher.prompts import PromptSettings
 from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.runtime.dataclass_config import to_config_dict
-from prism_jax.teacher.labelling import TeacherConfig
-from prism_jax.teacher.prompts import PromptSettings
 
 
 def get_config(url: str = "http://127.0.0.1:8000/v1"):

@@ -12,9 +12,9 @@ would speak, a response. Offers that the streams list are dropped; `--config.pro
 `--dry_run` states the cost; `--config.remote.budget` (US dollars) is never exceeded.
 """
 
+from prism_jax.labelling.teacher.labelling import TeacherConfig
 from prism_jax.remote.endpoints import EndpointConfig
 from prism_jax.runtime.dataclass_config import to_config_dict
-from prism_jax.teacher.labelling import TeacherConfig
 
 
 def get_config():

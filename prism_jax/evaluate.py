@@ -26,10 +26,10 @@ from absl import flags
 from etils import epath
 from ml_collections import config_flags
 
-from prism_jax.acceptance import written_times
 from prism_jax.decision.calibration import CALIBRATORS, OF_SCORES
 from prism_jax.decision.operating_point import SLOW_TRIGGERS, OperatingPoint
 from prism_jax.decision.policies import DEPLOYABLE
+from prism_jax.evaluation.answers import written_times
 from prism_jax.runs.running import OF_FILES, Running
 from prism_jax.runtime import command, digests
 from prism_jax.runtime.command import refuse_empty
@@ -181,8 +181,8 @@ def _workdir(options: dict[str, Any]) -> str:
 def _evaluate_log(options: dict[str, Any]) -> None:
     """Evaluates a log of answers to offers."""
     command.keep_freed_memory()
-    from prism_jax.acceptance.columns import parse_columns
-    from prism_jax.acceptance.findings import Question
+    from prism_jax.evaluation.answers.columns import parse_columns
+    from prism_jax.evaluation.answers.findings import Question
     from prism_jax.runs.answers import evaluate_log
 
     if options["scores"] is None:

@@ -19,13 +19,13 @@ from absl import flags
 from etils import epath
 from jaxtyping import Bool, Float64, Shaped
 
-from prism_jax.acceptance.columns import EXAMPLES
-from prism_jax.acceptance.logs import read_log
-from prism_jax.acceptance.study import study
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.decision.gate import decide, intervene
 from prism_jax.decision.metrics import step_costs
 from prism_jax.decision.uncertainty import mean_interval
+from prism_jax.evaluation.answers.columns import EXAMPLES
+from prism_jax.evaluation.answers.logs import read_log
+from prism_jax.evaluation.answers.study import study
 from prism_jax.evaluation.recalibration import out_of_fold
 from prism_jax.report.numbers import number
 from prism_jax.report.table import Column, Row, Section, Table

@@ -31,16 +31,16 @@ from prism_jax.decision.gate import decide
 from prism_jax.decision.uncertainty import SHARE, UNBOUNDED, mean_interval
 from prism_jax.evaluation.fits import Calibration, read_calibration
 from prism_jax.experiments.intervals import show_interval
-from prism_jax.prompting.template import PromptConfig
-from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runtime.files import read_object
-from prism_jax.scoring.fast import packed_parts, read_parts
-from prism_jax.scoring.student import Student
 from prism_jax.streams import Candidate, Stream
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
 from prism_jax.streams.types import CONSTANT_OFFER
+from prism_jax.student.prompting.template import PromptConfig
+from prism_jax.student.prompting.tokenizer import Tokenizer
+from prism_jax.student.scoring.fast import packed_parts, read_parts
+from prism_jax.student.scoring.student import Student
 from prism_jax.training.run import open_run, reopen_run, resolve, trained_params, untrained_params
 from prism_jax.training.run_config import RunConfig, TrainingConfig
 from prism_jax.training.workdir import Workdir

@@ -26,12 +26,12 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.uncertainty import mean_interval
 from prism_jax.evaluation.fits import Calibration, read_calibration
 from prism_jax.experiments.intervals import show_interval
-from prism_jax.prompting.template import Template
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.scoring.fast import score_streams
-from prism_jax.scoring.student import Student
 from prism_jax.streams import Candidate, Stream
 from prism_jax.student.pages import page_bytes
+from prism_jax.student.prompting.template import Template
+from prism_jax.student.scoring.fast import score_streams
+from prism_jax.student.scoring.student import Student
 from prism_jax.training.run import reopen_run, trained_params
 from prism_jax.training.workdir import Workdir
 

@@ -135,7 +135,7 @@ def simulated():
 @pytest.fixture(scope="session")
 def template(simulated):
     """A template with a short system message and a vocabulary of 600 ids."""
-    from prism_jax.prompting.template import PromptConfig, Template, make_tokenizer
+    from prism_jax.student.prompting.template import PromptConfig, Template, make_tokenizer
 
     config = PromptConfig(system="Watch.", vocab_size=600)
     return Template(make_tokenizer(simulated, config), config)
@@ -144,7 +144,8 @@ def template(simulated):
 @pytest.fixture(scope="session")
 def model(template):
     """A tiny student, without parameters."""
-    from prism_jax.student import Qwen3, StudentConfig
+    from prism_jax.student.model_config import StudentConfig
+    from prism_jax.student.qwen3 import Qwen3
 
     sizes = dict(hidden_dim=16, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8, mlp_dim=32)
     return Qwen3(StudentConfig(vocab_size=template.tokenizer.size, **sizes, initializer_range=0.5))
@@ -174,7 +175,7 @@ def qwen3_folder():
 
 @pytest.fixture(scope="session")
 def qwen3_tokenizer(qwen3_folder):
-    from prism_jax.prompting.tokenizer import Tokenizer
+    from prism_jax.student.prompting.tokenizer import Tokenizer
 
     return Tokenizer.load(qwen3_folder)
 

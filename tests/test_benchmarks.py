@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from prism_jax.student import StudentConfig
+from prism_jax.student.model_config import StudentConfig
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 

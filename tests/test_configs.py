@@ -6,11 +6,11 @@ import runpy
 
 import pytest
 
-from prism_jax.judges.judging import JudgesConfig
+from prism_jax.labelling.judges.judging import JudgesConfig
+from prism_jax.labelling.teacher.labelling import TeacherConfig
 from prism_jax.probe.probe_config import ProbeConfig
 from prism_jax.runs.pipeline import train_and_evaluate
 from prism_jax.runtime.dataclass_config import from_config_dict, to_config_dict
-from prism_jax.teacher.labelling import TeacherConfig
 from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
 

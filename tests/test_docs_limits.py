@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from prism_jax.acceptance.log_files import MOST_BYTES, MOST_ROWS
-from prism_jax.acceptance.log_tables import MOST_CONTEXT
 from prism_jax.agent.steps import MOST_CANDIDATES, MOST_EVENT_BYTES, MOST_NAME
+from prism_jax.evaluation.answers.log_files import MOST_BYTES, MOST_ROWS
+from prism_jax.evaluation.answers.log_tables import MOST_CONTEXT
 from prism_jax.runtime import gguf_file
 from prism_jax.runtime.files import MOST_LINE_BYTES
 from prism_jax.scores.schema import MOST_EXTRA

@@ -27,8 +27,6 @@ from prism_jax.decision.calibration import CalibrationConfig, Temperature, apply
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.thinking import Moves
 from prism_jax.evaluation.fits import SIGNALS, Calibration, SignalFit, ThinkingFit, write_calibration
-from prism_jax.prompting.template import PromptConfig, Template
-from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.runs.export import RULE, export_base, export_run
 from prism_jax.runs.pipeline import train_and_evaluate
 from prism_jax.runtime.dataclass_config import ConfigError
@@ -38,7 +36,9 @@ from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
-from prism_jax.student import StudentConfig
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.prompting.template import PromptConfig, Template
+from prism_jax.student.prompting.tokenizer import Tokenizer
 from prism_jax.student.weights import load
 from prism_jax.training.run import resolve
 from prism_jax.training.run_config import RunConfig, TrainingConfig

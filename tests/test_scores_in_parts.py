@@ -22,10 +22,10 @@ import pytest
 from etils import epath
 from synthetic_scores import make_columns
 
-from prism_jax.acceptance.columns import parse_columns
-from prism_jax.acceptance.findings import Question
 from prism_jax.decision.calibration import CalibrationConfig, CalibrationWarning, fit_map, map_to_dict
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.evaluation.answers.columns import parse_columns
+from prism_jax.evaluation.answers.findings import Question
 from prism_jax.evaluation.merged import histograms
 from prism_jax.gate import Gate
 from prism_jax.runs import sharded

@@ -25,6 +25,8 @@ from prism_jax.agent.lines import LineError, parse_line
 from prism_jax.agent.rating import read_scenarios
 from prism_jax.agent.records import SIGNALS
 from prism_jax.agent.records_file import RecordsError, parse_record
+from prism_jax.agent.service.http import ApiError
+from prism_jax.agent.service.requests import stated_of
 from prism_jax.agent.steps import Observation
 from prism_jax.decision import alarm
 from prism_jax.decision.calibration import GroupedTemperature, Isotonic, Platt, Temperature
@@ -33,7 +35,8 @@ from prism_jax.decision.person import DEFAULT
 from prism_jax.decision.score_maps import Scale, ScoreColumn
 from prism_jax.decision.thinking import Moves
 from prism_jax.evaluation.fits import Calibration, SignalFit, ThinkingFit, read_calibration
-from prism_jax.judges.votes import Vote, read_votes
+from prism_jax.labelling.judges.votes import Vote, read_votes
+from prism_jax.labelling.teacher.text_calibrator import TextMap, read_text_calibrator
 from prism_jax.people import recalibration
 from prism_jax.people.exports import StoreError, population_from, read_export
 from prism_jax.probe.fitting import StreamInputs, fit_probe
@@ -43,8 +46,6 @@ from prism_jax.probe.words import describe
 from prism_jax.runtime.dataclass_config import to_dict
 from prism_jax.runtime.digests import write_digests
 from prism_jax.runtime.files import read_object
-from prism_jax.service.http import ApiError
-from prism_jax.service.requests import stated_of
 from prism_jax.streams import Candidate, Event
 from prism_jax.streams.jsonl import encode_stream, read_streams
 from prism_jax.streams.published.activitywatch import read_activitywatch
@@ -55,7 +56,6 @@ from prism_jax.streams.published.sharegpt import read_sharegpt
 from prism_jax.streams.simulator import SimulatorConfig, simulate
 from prism_jax.streams.traces import read_trace
 from prism_jax.student.weights.architecture import config_from_hf
-from prism_jax.teacher.text_calibrator import TextMap, read_text_calibrator
 from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
 

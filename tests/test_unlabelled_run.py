@@ -16,10 +16,9 @@ from prism_jax.decision.calibration import OF_SCORES, CalibrationConfig, Tempera
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol, splits
 from prism_jax.evaluation.fits import read_calibration
-from prism_jax.judges.prompts import questions
-from prism_jax.judges.votes import write_votes
+from prism_jax.labelling.judges.prompts import questions
+from prism_jax.labelling.judges.votes import write_votes
 from prism_jax.proactivebench.traces import export_written
-from prism_jax.prompting.template import WritingConfig
 from prism_jax.runs.export import export_run
 from prism_jax.runs.pipeline import train_and_evaluate
 from prism_jax.runs.scores_files import evaluate_scores
@@ -29,6 +28,7 @@ from prism_jax.streams.edit import without_answers
 from prism_jax.streams.jsonl import read_streams, write_streams
 from prism_jax.streams.shards import read_files
 from prism_jax.streams.traces import ABSENT
+from prism_jax.student.prompting.template import WritingConfig
 from prism_jax.training import run as runs
 from prism_jax.training.run import reopen_run
 from prism_jax.training.workdir import Workdir

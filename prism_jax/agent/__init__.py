@@ -1,7 +1,7 @@
 """The deployed agent: reads live streams, thinks where it pays, decides, and records every decision.
 
 Belongs here: the agent with its reader, trigger, gate, records and replay; what it learns of people; its command.
-Does not belong here: training, evaluation; what an evaluation does with a student as well (`prism_jax.scoring`).
+Does not belong here: training, evaluation; what an evaluation does with a student, too (`prism_jax.student.scoring`).
 `agent.py` is the door for callers, `decider.py` what it does, `__main__.py` the command, and `serving.py` what the
 command does.
 

@@ -17,12 +17,12 @@ from prism_jax.agent.asking import TURNS, AskingReader, NoAnswerError, in_brief
 from prism_jax.agent.engine_routes import ROUTES, EngineError, Route, Served, SlotReading
 from prism_jax.agent.live import check_room
 from prism_jax.agent.reader import FastReading, Item
-from prism_jax.prompting.template import Template
 from prism_jax.remote.connections import JsonEndpoint
 from prism_jax.remote.endpoints import EndpointConfig
 from prism_jax.remote.failures import EndpointError, RejectedError, TransientError
 from prism_jax.remote.jobs import all_of
 from prism_jax.streams import Candidate
+from prism_jax.student.prompting.template import Template
 from prism_jax.student.trunks import Trunks
 
 FAR = 1.0

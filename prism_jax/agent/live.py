@@ -18,15 +18,16 @@ import numpy as np
 from jaxtyping import Float
 
 from prism_jax.agent.reader import AskedReading, FastReading, Item, Response, ThinkRequest, Thought
-from prism_jax.prompting.template import Template, WritingConfig
-from prism_jax.scoring.grammar import JSON_STRING, LINE, Grammar, over_tokens
-from prism_jax.scoring.responses import response_spans, response_text
-from prism_jax.scoring.slow import field_spans, fields_of
-from prism_jax.scoring.student import Student
 from prism_jax.streams import Candidate, Event
-from prism_jax.student import Qwen3, engine
+from prism_jax.student import engine
 from prism_jax.student.branches import Branch, bucket
 from prism_jax.student.constrained import DeviceAutomaton, Span, room
+from prism_jax.student.prompting.template import Template, WritingConfig
+from prism_jax.student.qwen3 import Qwen3
+from prism_jax.student.scoring.grammar import JSON_STRING, LINE, Grammar, over_tokens
+from prism_jax.student.scoring.responses import response_spans, response_text
+from prism_jax.student.scoring.slow import field_spans, fields_of
+from prism_jax.student.scoring.student import Student
 
 if TYPE_CHECKING:
     from prism_jax.probe.states import Reader as StatesReader

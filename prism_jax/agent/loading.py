@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from prism_jax.agent.decision_reader import DecisionReader
     from prism_jax.agent.engine_reader import EngineReader
     from prism_jax.gate import Gate
-    from prism_jax.prompting.template import Template, WritingConfig
     from prism_jax.remote.cache import Cache
-    from prism_jax.scoring.student import Student
     from prism_jax.student.products import Compute
+    from prism_jax.student.prompting.template import Template, WritingConfig
+    from prism_jax.student.scoring.student import Student
 
 TOKENIZER_FILES = ("prism.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 """What an agent reads of a directory whose weights are served elsewhere."""
@@ -80,9 +80,10 @@ def load_reader(
     Every file of the directory is compared with its digest first; `report` is told how many, and how long it took.
     Programs that this process compiles are kept for its next start in the folder `compilation_cache`: `off` keeps none,
     None is the folder that JAX has been given already, or else the default of the commands
-    (`prism_jax.runtime.distributed`). `compute` is that of `prism_jax.student.StudentConfig`. A probe on states reads
-    and computes in the `dtype` of its training alone. `context`, `memory`, `keep` and `offers` are those of
-    `prism_jax.agent.live.LiveConfig`; a probe on words has no use for them.
+    (`prism_jax.runtime.distributed`). `compute` is that of
+    `prism_jax.student.model_config.StudentConfig`. A probe on states reads and computes in the `dtype` of its
+    training alone. `context`, `memory`, `keep` and `offers` are those of `prism_jax.agent.live.LiveConfig`; a probe on
+    words has no use for them.
 
     Raises:
       ValueError, OSError: naming the file that cannot be used, that has changed since the export, or that its list of
@@ -109,9 +110,10 @@ def load_student(
     folder: str | os.PathLike[str], exported: Exported, dtype: str, compute: Compute = "float32"
 ) -> Student:
     """Loads the student of an exported directory with its template; errors are those of `load_reader`."""
-    from prism_jax.scoring.student import Student
-    from prism_jax.student import Qwen3, weights
+    from prism_jax.student import weights
     from prism_jax.student.dispatch import check_compute
+    from prism_jax.student.qwen3 import Qwen3
+    from prism_jax.student.scoring.student import Student
 
     check_compute(compute)
     template = load_template(folder, exported)
@@ -128,8 +130,8 @@ def load_student(
 
 def load_template(folder: str | os.PathLike[str], exported: Exported) -> Template:
     """The prompt template over the tokenizer of an exported directory; ExportedError unless it has the same slots."""
-    from prism_jax.prompting.template import PromptConfig, Template
-    from prism_jax.prompting.tokenizer import Tokenizer
+    from prism_jax.student.prompting.template import PromptConfig, Template
+    from prism_jax.student.prompting.tokenizer import Tokenizer
 
     template = Template(Tokenizer.load(folder), PromptConfig(system=exported.slots["system"]))
     check_slots(exported, template.describe(), folder)
@@ -172,7 +174,7 @@ def load_engine(
 
 def writing_of(folder: str | os.PathLike[str], exported: Exported) -> WritingConfig:
     """The budgets of what the student may write; ExportedError for a section that is none."""
-    from prism_jax.prompting.template import WritingConfig
+    from prism_jax.student.prompting.template import WritingConfig
 
     try:
         return from_config_dict(WritingConfig, exported.writing or {}, "writing")

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from absl import flags
 
-from prism_jax.acceptance import written_times
 from prism_jax.decision.off_policy import EstimateSettings
+from prism_jax.evaluation.answers import written_times
 from prism_jax.runs.running import OF_FILES, Running
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
@@ -72,7 +72,7 @@ def main() -> None:
                 f"--{name}: found it with {'a log' if log else 'records'}, expected it with a scores table: "
                 "others are read as a whole"
             )
-    from prism_jax.acceptance.columns import parse_columns  # what reads files takes more than the flags
+    from prism_jax.evaluation.answers.columns import parse_columns  # what reads files takes more than the flags
     from prism_jax.runs import counterfactual
 
     signals = {"target": options.target, "calibration": options.calibration}

@@ -68,7 +68,7 @@ def main() -> None:
             raise ValueError(f"--{name}: found it {found} --page_out, expected it {expected} --page_out only")
     # Neither help nor a refused flag needs what reads streams and asks judges.
     from prism_jax.commands.judging import judge, show_people, write_page
-    from prism_jax.judges.judging import JudgesConfig
+    from prism_jax.labelling.judges.judging import JudgesConfig
     from prism_jax.runtime.dataclass_config import from_config_dict
 
     most_events = JudgesConfig.most_events if options.config is None else options.config.most_events

@@ -10,15 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from prism_jax.judges.agreements import HUMAN_CONFIG, compare_judges
-from prism_jax.judges.ballots import Ballots
-from prism_jax.judges.judging import JudgesConfig, judge_streams
-from prism_jax.judges.labelling import gather, human_of, judge_ballots, judged_scores, label_streams, teacher_scores
-from prism_jax.judges.panels import majority
-from prism_jax.judges.prompts import OURS
-from prism_jax.judges.robustness import correct
-from prism_jax.judges.sampling import AskedEvent, common_events, draw_events, page_data
-from prism_jax.judges.votes import prompts_in, read_votes
+from prism_jax.labelling.judges.agreements import HUMAN_CONFIG, compare_judges
+from prism_jax.labelling.judges.ballots import Ballots
+from prism_jax.labelling.judges.judging import JudgesConfig, judge_streams
+from prism_jax.labelling.judges.labelling import (
+    gather,
+    human_of,
+    judge_ballots,
+    judged_scores,
+    label_streams,
+    teacher_scores,
+)
+from prism_jax.labelling.judges.panels import majority
+from prism_jax.labelling.judges.prompts import OURS
+from prism_jax.labelling.judges.robustness import correct
+from prism_jax.labelling.judges.sampling import AskedEvent, common_events, draw_events, page_data
+from prism_jax.labelling.judges.votes import prompts_in, read_votes
 from prism_jax.report.controls import as_script_text
 from prism_jax.report.judges import agreement_tables, corrected_table
 from prism_jax.report.table import Table, print_all

@@ -94,7 +94,7 @@ def main() -> None:
     _check_paths(options)
     # Neither help nor a refused flag needs what asks or reads answers.
     from prism_jax.commands.labelling import estimate, fill_file, label_file
-    from prism_jax.teacher.labelling import TeacherConfig
+    from prism_jax.labelling.teacher.labelling import TeacherConfig
 
     if options.config is None:
         print("\n".join(fill_file(options.streams, options.text_calibrator, options.out)))

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 from etils import epath
 
+from prism_jax.labelling.teacher.labelling import LabelledStream, QuestionRow, TeacherConfig, label_stream
+from prism_jax.labelling.teacher.text_calibrator import read_text_calibrator
 from prism_jax.remote import jobs
 from prism_jax.remote.jobs import open_clients
 from prism_jax.remote.structured import Reply, ask_for
 from prism_jax.runtime.files import check_folder_of, parse_json, read_lines, temporary_beside, writing
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import StreamError, iterate_streams, read_streams, write_streams
-from prism_jax.teacher.labelling import LabelledStream, QuestionRow, TeacherConfig, label_stream
-from prism_jax.teacher.text_calibrator import read_text_calibrator
 
 
 def fill_file(source: epath.PathLike, text_calibrator: epath.PathLike, output: epath.PathLike) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from typing import get_args
 
 from absl import flags
 
-from prism_jax.judges.prompts import MOST_EVENTS
+from prism_jax.labelling.judges.prompts import MOST_EVENTS
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.streams.proactivebench_source import Need

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from absl import flags
 
-from prism_jax.acceptance import written_times
 from prism_jax.decision.calibration import CALIBRATORS, OF_SCORES
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.policies import promised_policies
+from prism_jax.evaluation.answers import written_times
 from prism_jax.runs.running import MOST_EXACT_ROWS, RUNNERS, Running
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty

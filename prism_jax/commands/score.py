@@ -37,9 +37,9 @@ from prism_jax.streams.shards import Shard, ShardSettings, find_files
 
 if TYPE_CHECKING:  # what scores loads JAX, which help and what is refused before do without
     from prism_jax.runs.many_streams import ShardScorer
-    from prism_jax.scoring.fast import Offers
-    from prism_jax.scoring.passes import Passes
     from prism_jax.student.products import Compute
+    from prism_jax.student.scoring.fast import Offers
+    from prism_jax.student.scoring.passes import Passes
 
 _SHOWN = 5
 
@@ -68,7 +68,7 @@ class _Loader:
         """A function that packs a stream; it raises ValueError where a decision does not fit into the context."""
         from prism_jax.agent.live import most_written
         from prism_jax.runs.many_streams import FOLD
-        from prism_jax.scoring.fast import packed_offers
+        from prism_jax.student.scoring.fast import packed_offers
 
         template, passes, settings = load_template(self.model, self.exported), self.passes, self.settings
         written = most_written(template, passes.writing, passes.slow, passes.responses)
@@ -148,8 +148,8 @@ def _loader(model: epath.Path, options: Mapping[str, Any]) -> _Loader:
         context = read_object(path, digests.EXPORT).get("model_max_length")
         if type(context) is not int:
             raise ValueError(f"{path}: model_max_length: found {context!r:.80}, expected tokens; --context states them")
-    from prism_jax.scoring.passes import Passes
     from prism_jax.student.dispatch import check_compute
+    from prism_jax.student.scoring.passes import Passes
 
     check_compute(options["compute"])
     settings = ShardSettings(context, options["split"], options["batch"], options["shard"])

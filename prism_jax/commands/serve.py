@@ -43,9 +43,9 @@ from prism_jax.runtime.command import refuse_empty
 if TYPE_CHECKING:
     import fastapi
 
-    from prism_jax.service.door import Door
-    from prism_jax.service.http import Limits
-    from prism_jax.service.tokens import Tokens
+    from prism_jax.agent.service.door import Door
+    from prism_jax.agent.service.http import Limits
+    from prism_jax.agent.service.tokens import Tokens
 
 OF_A_DOOR = ("shadow", "keep_days", "sweep_share", "owners")
 ONLY_WITH_STATE = ("partitions", "population", *OF_A_DOOR, *SETTINGS)
@@ -118,8 +118,8 @@ def main() -> None:
     with _extra("serve"):
         import uvicorn  # noqa: F401  a missing extra is said before anything is loaded
 
-        from prism_jax.service.http import LOOPBACK, Limits
-        from prism_jax.service.tokens import Tokens
+        from prism_jax.agent.service.http import LOOPBACK, Limits
+        from prism_jax.agent.service.tokens import Tokens
     options = flags.FLAGS.flag_values_dict()
     _check(options)
     tokens = Tokens.read(options["token_file"]) if options["token_file"] else Tokens()
@@ -190,9 +190,9 @@ def _stateless(
     options: Mapping[str, Any], tokens: Tokens, limits: Limits, stack: contextlib.ExitStack
 ) -> tuple[fastapi.FastAPI, str]:
     """The server of decisions that each bring their stream."""
-    from prism_jax.service.app import make_app
-    from prism_jax.service.http import Served
-    from prism_jax.service.loading import answering_of
+    from prism_jax.agent.service.app import make_app
+    from prism_jax.agent.service.http import Served
+    from prism_jax.agent.service.loading import answering_of
 
     name = str(_name(options))
     return make_app(Served(answering_of(options, stack), limits.waiting), name, tokens=tokens, limits=limits), name
@@ -236,8 +236,8 @@ def _replicated(options: Mapping[str, Any], tokens: Tokens, limits: Limits) -> N
     with _extra("cluster"):
         import ray
 
-        from prism_jax.service.loading import answering_of, load_answering
-        from prism_jax.service.replicas import run_replicas
+        from prism_jax.agent.service.loading import answering_of, load_answering
+        from prism_jax.agent.service.replicas import run_replicas
     least, _, most = options["replicas"].partition(":")
     try:
         numbers = int(least), int(most or least)
@@ -275,10 +275,10 @@ def _with_state(
     options: Mapping[str, Any], tokens: Tokens, limits: Limits, stack: contextlib.ExitStack
 ) -> tuple[fastapi.FastAPI, str]:
     """The server of an agent."""
+    from prism_jax.agent.service.door import Door
+    from prism_jax.agent.service.loading import agents_of
+    from prism_jax.agent.service.state_app import make_state_app
     from prism_jax.agent.state.places import tenants_of
-    from prism_jax.service.door import Door
-    from prism_jax.service.loading import agents_of
-    from prism_jax.service.state_app import make_state_app
 
     if lost := [name for name in tenants_of(options["state"]) if name not in tokens.tenants]:
         command.say(f"--token_file: no token of {', '.join(lost)}: nobody can ask what {options['state']} has of them")
@@ -298,9 +298,9 @@ def _divided(options: Mapping[str, Any], tenants: Sequence[str], waiting: int) -
     with _extra("cluster"):
         import ray
 
-        from prism_jax.service.cluster import start_owners
-        from prism_jax.service.divided import DividedDoor
-        from prism_jax.service.loading import agents_of, load_agents
+        from prism_jax.agent.service.cluster import start_owners
+        from prism_jax.agent.service.divided import DividedDoor
+        from prism_jax.agent.service.loading import agents_of, load_agents
     with contextlib.ExitStack() as checked:  # what is wrong with the flags is said here
         counts = {store.partitions for store in agents_of(options, tenants, checked, alone=False)[1]}
     if len(counts) > 1:
@@ -328,7 +328,7 @@ def _end_owners(options: Mapping[str, Any]) -> None:
     with _extra("cluster"):
         import ray
 
-        from prism_jax.service.cluster import stop_owners
+        from prism_jax.agent.service.cluster import stop_owners
     _start_ray(ray, options, 1)
     command.say("ended" if stop_owners(options["state"]) else f"--owners: found none of {options['state']}")
 
@@ -353,7 +353,7 @@ def _run(app: fastapi.FastAPI, name: str, options: Mapping[str, Any]) -> None:
     """Listens until it is told to stop; raises what loading the model has raised."""
     import uvicorn
 
-    from prism_jax.service.connection import listen, make_config
+    from prism_jax.agent.service.connection import listen, make_config
 
     host, port, about = options["host"], options["port"], _about(options)
     with listen(host, port) as listening:

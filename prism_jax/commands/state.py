@@ -29,6 +29,7 @@ from etils import epath
 
 from prism_jax.agent.people import fit_from_records, read_records
 from prism_jax.agent.records_file import remove_person
+from prism_jax.agent.service.shadow import shadow_report, watched_of
 from prism_jax.agent.state.moving import export_records, import_people, import_records
 from prism_jax.agent.state.partition import StateError
 from prism_jax.agent.state.places import STORE, check_idle, folder_of, partition_files, readable, tenants_of
@@ -41,7 +42,6 @@ from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.files import check_absent, encode_json, read_object, temporary_beside
-from prism_jax.service.shadow import shadow_report, watched_of
 
 JOBS = (
     *("show", "records_out", "people_out", "import_records", "import_people", "population_out", "set_population"),

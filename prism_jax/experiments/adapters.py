@@ -45,8 +45,8 @@ from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.scores import Scores
 from prism_jax.scores.labels import Signal
 from prism_jax.streams.sources import load_splits
-from prism_jax.student import Qwen3
 from prism_jax.student.lora import LoraConfig
+from prism_jax.student.qwen3 import Qwen3
 from prism_jax.training.optimization.frozen import Partition
 from prism_jax.training.run import resolve
 from prism_jax.training.run_config import RunConfig

@@ -19,9 +19,9 @@ import scipy
 from absl import flags
 from jaxtyping import Float, Int
 
-from prism_jax.acceptance.columns import parse_columns
-from prism_jax.acceptance.logs import AcceptanceLog, read_log
 from prism_jax.decision import alarm
+from prism_jax.evaluation.answers.columns import parse_columns
+from prism_jax.evaluation.answers.logs import AcceptanceLog, read_log
 from prism_jax.people.layer import fit_population, prequential
 from prism_jax.report.numbers import DASH, number, percent
 from prism_jax.report.table import Column, Row, Section, Table

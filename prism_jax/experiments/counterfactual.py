@@ -16,8 +16,8 @@ import numpy as np
 from absl import flags
 from jaxtyping import Float64
 
-from prism_jax.acceptance.columns import LogError, parse_columns
-from prism_jax.acceptance.logs import AcceptanceLog, read_log
+from prism_jax.evaluation.answers.columns import LogError, parse_columns
+from prism_jax.evaluation.answers.logs import AcceptanceLog, read_log
 from prism_jax.experiments.replications import FullLog, Policies, Replicated, replicate
 from prism_jax.report.numbers import number, percent
 from prism_jax.report.table import Column, Row, Section, Table

@@ -47,23 +47,23 @@ from prism_jax.experiments.distillation_tables import (
 )
 from prism_jax.experiments.simulated_users import population
 from prism_jax.experiments.students import DISTILLED, sources
-from prism_jax.judges.judging import Verdict
-from prism_jax.judges.labelling import Place, label_streams
-from prism_jax.judges.panels import PanelConfig
-from prism_jax.judges.prompts import questions
-from prism_jax.judges.simulated import SimulatedJudge
+from prism_jax.labelling.judges.judging import Verdict
+from prism_jax.labelling.judges.labelling import Place, label_streams
+from prism_jax.labelling.judges.panels import PanelConfig
+from prism_jax.labelling.judges.prompts import questions
+from prism_jax.labelling.judges.simulated import SimulatedJudge
+from prism_jax.labelling.teacher.labelling import LabellingConfig, label_stream
+from prism_jax.labelling.teacher.prompts import PromptSettings
+from prism_jax.labelling.teacher.simulated import SimulatedTeacher, TeacherQuality
 from prism_jax.remote.structured import Reply, parse
 from prism_jax.report.table import Table
 from prism_jax.runs.pipeline import score_run, train_run
 from prism_jax.runtime.files import read_object, write_json
 from prism_jax.scores import Scores, read_scores, write_scores
-from prism_jax.scoring.passes import Passes
 from prism_jax.streams import Stream
 from prism_jax.streams.edit import keep_candidates, without_answers
 from prism_jax.streams.jsonl import read_streams, write_streams
-from prism_jax.teacher.labelling import LabellingConfig, label_stream
-from prism_jax.teacher.prompts import PromptSettings
-from prism_jax.teacher.simulated import SimulatedTeacher, TeacherQuality
+from prism_jax.student.scoring.passes import Passes
 from prism_jax.training.pathways.curated import curate
 from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir

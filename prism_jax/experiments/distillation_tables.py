@@ -24,9 +24,9 @@ from prism_jax.experiments.distill_report import (
     show_mean,
 )
 from prism_jax.experiments.intervals import mean_over_seeds, show_interval
+from prism_jax.labelling.teacher.simulated import TeacherQuality
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.streams import Stream
-from prism_jax.teacher.simulated import TeacherQuality
 
 FAST, MARGIN = "fast only", "slow on margin"
 PAIRS = (("curated", "all"), ("curated", "random"), ("random", "all"))

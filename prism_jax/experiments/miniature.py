@@ -22,8 +22,8 @@ from typing import Any
 from absl import flags
 from etils import epath
 
-from prism_jax.judges.simulated import SimulatedJudge
-from prism_jax.judges.votes import Vote, write_votes
+from prism_jax.labelling.judges.simulated import SimulatedJudge
+from prism_jax.labelling.judges.votes import Vote, write_votes
 from prism_jax.proactivebench.published import PAPER_SYSTEMS
 from prism_jax.runtime import command
 from prism_jax.runtime.files import encode_json, write_files

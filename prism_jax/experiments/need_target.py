@@ -30,9 +30,9 @@ from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runs.pipeline import score_run
 from prism_jax.runs.store import of_seed
 from prism_jax.scores import Scores
-from prism_jax.scoring.passes import Passes
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
+from prism_jax.student.scoring.passes import Passes
 from prism_jax.training.loop import plan, train
 from prism_jax.training.loss_config import LossConfig, NeedTarget
 from prism_jax.training.run import Run, open_run

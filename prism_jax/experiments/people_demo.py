@@ -19,8 +19,8 @@ from absl import flags
 from etils import epath
 from jaxtyping import Float64
 
-from prism_jax.acceptance.columns import parse_columns
-from prism_jax.acceptance.findings import Question
+from prism_jax.evaluation.answers.columns import parse_columns
+from prism_jax.evaluation.answers.findings import Question
 from prism_jax.report.table import Table
 from prism_jax.runs.answers import evaluate_log
 from prism_jax.runtime.command import refuse_empty

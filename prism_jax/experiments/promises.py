@@ -21,9 +21,9 @@ from absl import flags
 from etils import epath
 from jaxtyping import Float, Int, Shaped
 
-from prism_jax.acceptance.columns import parse_columns
-from prism_jax.acceptance.logs import read_log
 from prism_jax.decision import gate, risk
+from prism_jax.evaluation.answers.columns import parse_columns
+from prism_jax.evaluation.answers.logs import read_log
 from prism_jax.evaluation.splits import TEST, rows_of
 from prism_jax.experiments.field.tfidf import outer_folds, score_words_nested
 from prism_jax.report.numbers import number, percent

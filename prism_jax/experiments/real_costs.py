@@ -17,12 +17,12 @@ from typing import Any, Literal, NamedTuple
 from etils import epath
 
 from prism_jax.experiments.stages import main_of, run
-from prism_jax.judges.judging import JudgesConfig
+from prism_jax.labelling.judges.judging import JudgesConfig
+from prism_jax.labelling.teacher.labelling import TeacherConfig
 from prism_jax.remote.endpoints import EndpointConfig
 from prism_jax.remote.prices import price_of
 from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.runtime.files import parse_json, read_bounded, write_json
-from prism_jax.teacher.labelling import TeacherConfig
 from prism_jax.training.pathways.table import PATHWAYS
 
 TRAINING_EVENTS = 6790

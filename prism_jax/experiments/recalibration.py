@@ -20,11 +20,11 @@ import scipy
 from absl import flags
 from jaxtyping import Float64, Int
 
-from prism_jax.acceptance.logs import AcceptanceLog
 from prism_jax.decision import alarm
 from prism_jax.decision.calibration import fit_platt
 from prism_jax.decision.person import Belief, Population, believe, predict, update
 from prism_jax.decision.uncertainty import mean_interval
+from prism_jax.evaluation.answers.logs import AcceptanceLog
 from prism_jax.experiments.alarms import log_of_flags
 from prism_jax.people import recalibration
 from prism_jax.people.layer import fit_population

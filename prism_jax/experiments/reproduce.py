@@ -33,13 +33,14 @@ from prism_jax.experiments.miniature import ANNOTATORS, Checkout
 from prism_jax.experiments.paper_stages import Inputs, outcome, pathways_of, stages
 from prism_jax.experiments.simulated_users import ANSWERS, FILES, served
 from prism_jax.experiments.stages import Stage, run_stages
-from prism_jax.prompting.template import PromptConfig, make_tokenizer
-from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.report.table import Table
 from prism_jax.runtime.files import new_folder, read_object, write_json
 from prism_jax.runtime.lock import only_training
 from prism_jax.streams.jsonl import read_streams
-from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.prompting.template import PromptConfig, make_tokenizer
+from prism_jax.student.prompting.tokenizer import Tokenizer
+from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.weights import save_hf
 from prism_jax.training.pathways.stages import HOW_IT_RUNS
 

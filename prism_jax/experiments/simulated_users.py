@@ -23,7 +23,9 @@ from absl import flags
 from etils import epath
 
 from prism_jax.experiments.miniature import Checkout
-from prism_jax.judges.simulated import SimulatedJudge
+from prism_jax.labelling.judges.simulated import SimulatedJudge
+from prism_jax.labelling.teacher.prompts import PromptSettings
+from prism_jax.labelling.teacher.simulated import AgentQuality, SimulatedAgent, SimulatedTeacher, TeacherQuality
 from prism_jax.remote.fake import FakeEndpoint
 from prism_jax.runtime import command
 from prism_jax.streams import Stream
@@ -32,8 +34,6 @@ from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.simulator import simulate
 from prism_jax.streams.simulator_config import Population, SimulatorConfig
 from prism_jax.streams.sources import simulated_index
-from prism_jax.teacher.prompts import PromptSettings
-from prism_jax.teacher.simulated import AgentQuality, SimulatedAgent, SimulatedTeacher, TeacherQuality
 
 FILES = {"train": "train.jsonl", "calibration": "calibration.jsonl", "test": "held_out.jsonl"}
 """The file of unlabelled streams of each split."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.prompting.template import PromptConfig
 from prism_jax.streams.simulator_config import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
-from prism_jax.student import StudentConfig
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.prompting.template import PromptConfig
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.pathways.table import PathwayConfig
 from prism_jax.training.run_config import RunConfig, TrainingConfig

@@ -32,8 +32,8 @@ from prism_jax.runs.store import Store, of_seed
 from prism_jax.runtime.files import write_files
 from prism_jax.scores import Scores, encode_scores
 from prism_jax.scores.joining import joined
-from prism_jax.scoring.slow import field_accuracy, write_fields
-from prism_jax.scoring.writing import Writer
+from prism_jax.student.scoring.slow import field_accuracy, write_fields
+from prism_jax.student.scoring.writing import Writer
 from prism_jax.training.run_config import RunConfig
 
 SEEDS = (0, 1, 2)

@@ -1,7 +1,7 @@
 """A model of each person's own rate of acceptance, and the store of what an agent knows of each person.
 
 Belongs here: the person layer on top of any score; a person in front of a gate; the store, its exports, deletion.
-Does not belong here: logs of offers and their study (`prism_jax.acceptance`), a language model, streams or prompts.
+Does not belong here: logs of offers and their study (`prism_jax.evaluation.answers`), a language model, streams.
 An agent loads the layer and the store without the readers of logs, so nothing is imported here.
 
 Where to change what:

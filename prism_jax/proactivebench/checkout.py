@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from etils import epath
 
+from prism_jax.labelling.teacher.labelling import with_steps
 from prism_jax.proactivebench.prompted import checkout_traces
 from prism_jax.streams import Stream, proactivebench
 from prism_jax.streams.edit import without_answers
@@ -15,7 +16,6 @@ from prism_jax.streams.jsonl import StreamError
 from prism_jax.streams.published.sharegpt import read_sharegpt
 from prism_jax.streams.splits import Splits, with_validation
 from prism_jax.streams.traces import trace_stream
-from prism_jax.teacher.labelling import with_steps
 
 
 def events_of(source: epath.PathLike) -> list[Stream]:

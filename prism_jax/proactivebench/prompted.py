@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from absl import logging
 from etils import epath
 
+from prism_jax.labelling.teacher.labelling import TeacherConfig
 from prism_jax.remote.client import EXPECTED_BYTES, Client
 from prism_jax.remote.endpoints import EndpointConfig
 from prism_jax.remote.jobs import open_clients, work_through
@@ -27,7 +28,6 @@ from prism_jax.streams.jsonl import read_streams
 from prism_jax.streams.proactivebench_source import STREAM_FOLDER
 from prism_jax.streams.published.prompts import PLACE, AgentPrompt, read_agent_prompt
 from prism_jax.streams.traces import ABSENT, Trace, TraceEvent, check_names, read_trace, time_of, write_traces
-from prism_jax.teacher.labelling import TeacherConfig
 
 ATTEMPTS = 5
 """Answers that are asked for at an event, until one can be read."""

@@ -18,14 +18,14 @@ from jaxtyping import Float
 
 from prism_jax.probe.probe_config import StatesConfig
 from prism_jax.probe.states import Reader
-from prism_jax.prompting.template import PromptConfig, Template
-from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict
 from prism_jax.runtime.files import open_regular, read_bounded, write_bytes
 from prism_jax.streams import Stream
 from prism_jax.streams.edit import without_answers
 from prism_jax.streams.jsonl import encode_stream
 from prism_jax.student import weights
+from prism_jax.student.prompting.template import PromptConfig, Template
+from prism_jax.student.prompting.tokenizer import Tokenizer
 
 _READ = ("*.safetensors", "*.json", "*.txt", "*.jinja")
 """The files of a model directory that its states depend on."""

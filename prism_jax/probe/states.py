@@ -17,13 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from prism_jax.prompting.packing import Packed, Sizes, pad, sizes
-from prism_jax.prompting.rows import pack_stream
-from prism_jax.prompting.template import Template
-from prism_jax.scoring.slots import Slots
 from prism_jax.streams import Stream
 from prism_jax.streams.edit import without_answers
+from prism_jax.student.prompting.packing import Packed, Sizes, pad, sizes
+from prism_jax.student.prompting.rows import pack_stream
+from prism_jax.student.prompting.template import Template
 from prism_jax.student.qwen3 import Params, Qwen3, Tree, take
+from prism_jax.student.scoring.slots import Slots
 
 
 @dataclasses.dataclass(frozen=True)

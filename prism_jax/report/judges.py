@@ -1,6 +1,6 @@
 """Tables about judges: agreement, their errors, two systems under each panel, and metrics corrected for the errors.
 
-The numbers come from `prism_jax.judges.agreements` and `prism_jax.judges.robustness`. An interval has a nominal
+The numbers come from `agreements` and `robustness` in `prism_jax.labelling.judges`. An interval has a nominal
 coverage of 95 % and is over streams; a dash marks what is undefined.
 """
 
@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterable, Mapping
 
 from prism_jax.decision.uncertainty import Estimate
-from prism_jax.judges.agreements import HUMAN, KINDS, Agreements, Kind, PairRow
-from prism_jax.judges.robustness import CorrectedRow
+from prism_jax.labelling.judges.agreements import HUMAN, KINDS, Agreements, Kind, PairRow
+from prism_jax.labelling.judges.robustness import CorrectedRow
 from prism_jax.report.numbers import DASH, percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import over_units

@@ -17,15 +17,15 @@ import numpy as np
 from etils import epath
 from jaxtyping import Float64
 
-from prism_jax.acceptance.columns import LogColumns, LogError
-from prism_jax.acceptance.findings import GATE, Drawn, Findings, Question
-from prism_jax.acceptance.log_scores import scores_of_log
-from prism_jax.acceptance.logs import AcceptanceLog, check_all_made, read_log
-from prism_jax.acceptance.own_score import MAPS
-from prism_jax.acceptance.parts import PART_ROWS, Answers, Divided, answered_rows, divide, read_people
-from prism_jax.acceptance.statistics import EVERYBODY
-from prism_jax.acceptance.study import in_memory, study_parts
 from prism_jax.decision.off_policy import EstimateSettings, OverlapError
+from prism_jax.evaluation.answers.columns import LogColumns, LogError
+from prism_jax.evaluation.answers.findings import GATE, Drawn, Findings, Question
+from prism_jax.evaluation.answers.log_scores import scores_of_log
+from prism_jax.evaluation.answers.logs import AcceptanceLog, check_all_made, read_log
+from prism_jax.evaluation.answers.own_score import MAPS
+from prism_jax.evaluation.answers.parts import PART_ROWS, Answers, Divided, answered_rows, divide, read_people
+from prism_jax.evaluation.answers.statistics import EVERYBODY
+from prism_jax.evaluation.answers.study import in_memory, study_parts
 from prism_jax.report.answers.publish import publish
 from prism_jax.runs.counterfactual import decisions_of_log, estimate_decisions
 from prism_jax.runs.running import Running, usable_cpus

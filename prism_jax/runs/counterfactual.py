@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from etils import epath
 
-from prism_jax.acceptance.columns import LogColumns, LogError
-from prism_jax.acceptance.logs import ONE_PERSON, AcceptanceLog, read_log
 from prism_jax.decision import off_policy
 from prism_jax.decision.off_policy import Drawn, EstimateSettings, Estimator, Logged, Support
 from prism_jax.decision.uncertainty import Estimate
 from prism_jax.evaluation import logged_steps
+from prism_jax.evaluation.answers.columns import LogColumns, LogError
+from prism_jax.evaluation.answers.logs import ONE_PERSON, AcceptanceLog, read_log
 from prism_jax.evaluation.fits import read_calibration
 from prism_jax.evaluation.logged_steps import Decisions, Reading, Rows, model_feature, target_gate
 from prism_jax.evaluation.merged.counterfactual import Estimates, estimate, over_log

@@ -12,13 +12,13 @@ from etils import epath
 
 from prism_jax.decision.calibration import Map, Temperature, map_to_dict
 from prism_jax.evaluation.fits import SIGNALS, Calibration, read_calibration
-from prism_jax.prompting.template import Template
-from prism_jax.prompting.tokenizer import CHAT_TEMPLATE, Tokenizer
 from prism_jax.runtime.digests import write_digests
 from prism_jax.runtime.files import check_absent, new_folder, on_disk, write_json, write_text
 from prism_jax.scores import read_scores
 from prism_jax.streams import Candidate, Event
-from prism_jax.student import Qwen3
+from prism_jax.student.prompting.template import Template
+from prism_jax.student.prompting.tokenizer import CHAT_TEMPLATE, Tokenizer
+from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.weights import Pretrained, load, save_hf
 from prism_jax.student.weights.peft import save_adapters
 from prism_jax.training import fingerprints

@@ -25,18 +25,18 @@ from absl import logging
 from etils import epath
 from tqdm import tqdm
 
-from prism_jax.prompting.packing import AXES, Packed
 from prism_jax.runtime.digests import sha256
 from prism_jax.runtime.files import read_object, write_json
 from prism_jax.runtime.lock import only_one
 from prism_jax.scores import Scores, ScoresError, read_scores, write_scores
-from prism_jax.scoring.fast import Offers
-from prism_jax.scoring.passes import Passes, score_passes
-from prism_jax.scoring.student import Student
-from prism_jax.scoring.writing import Writer
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import StreamError, iterate_streams, write_streams
 from prism_jax.streams.shards import Shard, Shards, ShardSettings, cut, read_shard
+from prism_jax.student.prompting.packing import AXES, Packed
+from prism_jax.student.scoring.fast import Offers
+from prism_jax.student.scoring.passes import Passes, score_passes
+from prism_jax.student.scoring.student import Student
+from prism_jax.student.scoring.writing import Writer
 
 NAME = "score.json"
 FOLD = 0

@@ -22,13 +22,13 @@ from prism_jax.runtime.lock import only_training
 from prism_jax.runtime.provenance import as_facts, provenance
 from prism_jax.runtime.shown_text import visible, without_credentials
 from prism_jax.scores import Scores, ScoresError, encode_scores
-from prism_jax.scoring.fast import unscored
-from prism_jax.scoring.passes import Passes, score_passes
-from prism_jax.scoring.slow import write_fields
-from prism_jax.scoring.writing import Writer
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import encode_streams
 from prism_jax.student.qwen3 import Params
+from prism_jax.student.scoring.fast import unscored
+from prism_jax.student.scoring.passes import Passes, score_passes
+from prism_jax.student.scoring.slow import write_fields
+from prism_jax.student.scoring.writing import Writer
 from prism_jax.training.logs.profiling import Profile
 from prism_jax.training.loop import Job, describe, plan, train
 from prism_jax.training.memory.plan import gib, plan_memory

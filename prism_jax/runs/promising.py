@@ -7,14 +7,14 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any
 
-from prism_jax.acceptance.columns import LogColumns, LogError, parse_columns
-from prism_jax.acceptance.log_scores import scale_of_log, scores_of_log
-from prism_jax.acceptance.logs import read_log
-from prism_jax.acceptance.measures import auroc
 from prism_jax.decision import risk
 from prism_jax.decision.calibration import OF_SCORES, CalibrationConfig, Calibrator
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.score_maps import Scale
+from prism_jax.evaluation.answers.columns import LogColumns, LogError, parse_columns
+from prism_jax.evaluation.answers.log_scores import scale_of_log, scores_of_log
+from prism_jax.evaluation.answers.logs import read_log
+from prism_jax.evaluation.answers.measures import auroc
 from prism_jax.evaluation.fits import read_calibration
 from prism_jax.evaluation.intervals import known
 from prism_jax.evaluation.merged.promising import promise

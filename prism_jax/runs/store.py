@@ -17,8 +17,8 @@ from prism_jax.runtime.dataclass_config import to_dict
 from prism_jax.runtime.digests import sha256
 from prism_jax.runtime.lock import only_training
 from prism_jax.scores import Scores, read_scores, write_scores
-from prism_jax.scoring.passes import Passes
 from prism_jax.student.qwen3 import Params
+from prism_jax.student.scoring.passes import Passes
 from prism_jax.training.checkpoints.checkpoint import steps
 from prism_jax.training.run import Run, open_run, reopen_run, trained_params, untrained_params
 from prism_jax.training.run_config import RunConfig

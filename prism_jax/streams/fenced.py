@@ -1,7 +1,7 @@
 """Untrusted texts as JSON, for prompts of other models: nothing in an event or an offer can end its quotes.
 
 The student's own prompt needs no such fence, because its texts are encoded apart from the template and special tokens
-are impossible in them (prism_jax/prompting/template.py). A remote model is sent one text.
+are impossible in them (prism_jax/student/prompting/template.py). A remote model is sent one text.
 """
 
 from __future__ import annotations

@@ -11,14 +11,14 @@ from collections.abc import Iterable
 
 from absl import logging
 
-from prism_jax.prompting.template import Template
-from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.runtime.dataclass_config import ConfigError
 from prism_jax.runtime.files import read_object
 from prism_jax.streams import Candidate, Event, Stream
 from prism_jax.streams.jsonl import encode_stream
 from prism_jax.streams.splits import Splits
 from prism_jax.streams.types import SLOW_FIELDS
+from prism_jax.student.prompting.template import Template
+from prism_jax.student.prompting.tokenizer import Tokenizer
 from prism_jax.training.workdir import Workdir
 
 _WHAT = {

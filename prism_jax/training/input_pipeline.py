@@ -10,11 +10,11 @@ import jax
 import numpy as np
 from jaxtyping import Int
 
-from prism_jax.prompting.packing import MULTIPLE, Packed, Sizes, pad, sizes
-from prism_jax.prompting.rows import HISTORY, first_fit_decreasing, join_rows, pack_stream
-from prism_jax.prompting.template import Template
 from prism_jax.streams import Stream
 from prism_jax.streams.summary import summarise
+from prism_jax.student.prompting.packing import MULTIPLE, Packed, Sizes, pad, sizes
+from prism_jax.student.prompting.rows import HISTORY, first_fit_decreasing, join_rows, pack_stream
+from prism_jax.student.prompting.template import Template
 from prism_jax.training.run_config import Unit
 
 

@@ -17,13 +17,13 @@ from jax.sharding import Mesh, NamedSharding
 
 from prism_jax.decision.losses import AcceptSums, Sums
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.prompting.packing import Packed
-from prism_jax.scoring.slots import Slots
 from prism_jax.streams import Stream
 from prism_jax.student import sharding
 from prism_jax.student.dispatch import platform
 from prism_jax.student.lora import joined
+from prism_jax.student.prompting.packing import Packed
 from prism_jax.student.qwen3 import Params
+from prism_jax.student.scoring.slots import Slots
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.checkpoints.recovery import restore_latest
 from prism_jax.training.checkpoints.saver import Saver

@@ -14,17 +14,16 @@ from etils import epath
 from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray
 
-from prism_jax.prompting.template import Template, make_tokenizer
-from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.runtime.dataclass_config import ConfigError
 from prism_jax.runtime.digests import NAME, check_export, sha256, weights_sha256
-from prism_jax.scoring.student import Student
 from prism_jax.streams.sources import load_splits
 from prism_jax.streams.splits import Splits
 from prism_jax.streams.summary import summarise
-from prism_jax.student import Qwen3
 from prism_jax.student.lora import joined
-from prism_jax.student.qwen3 import Params
+from prism_jax.student.prompting.template import Template, make_tokenizer
+from prism_jax.student.prompting.tokenizer import Tokenizer
+from prism_jax.student.qwen3 import Params, Qwen3
+from prism_jax.student.scoring.student import Student
 from prism_jax.student.sharding import make_mesh
 from prism_jax.student.weights import load, read_config
 from prism_jax.student.weights.peft import adapters_as_in, base_of, is_adapter, read_adapters

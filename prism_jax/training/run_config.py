@@ -9,12 +9,12 @@ from typing import Literal
 
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.prompting.template import PromptConfig, WritingConfig
 from prism_jax.runtime.dataclass_config import check, check_above, check_at_least, check_shares
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
-from prism_jax.student import StudentConfig
 from prism_jax.student.lora import LoraConfig
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.prompting.template import PromptConfig, WritingConfig
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.pathways.table import SECOND_STAGES, PathwayConfig
 

@@ -25,8 +25,8 @@ from prism_jax.probe.fitting import StreamInputs, fit_probe
 from prism_jax.probe.probe_config import FitConfig, StatesConfig
 from prism_jax.probe.words import describe
 from prism_jax.runtime.files import MOST_LINE_BYTES
-from prism_jax.scoring.student import Student
 from prism_jax.streams import Candidate, Event
+from prism_jax.student.scoring.student import Student
 
 MILLION = 1_000_000
 

@@ -258,7 +258,7 @@ def test_the_command_needs_no_student(fake, tmp_path):
 
 def test_a_servers_answers_lie_in_each_tenants_store_and_go_with_a_deletion(fake, tmp_path, monkeypatch):
     pytest.importorskip("fastapi", reason="the server is that of the extra `serve`")
-    from prism_jax.service.agents import ANSWERS, DECIDE, EVENTS, Agents, Asked, Models, forget
+    from prism_jax.agent.service.agents import ANSWERS, DECIDE, EVENTS, Agents, Asked, Models, forget
 
     monkeypatch.chdir(tmp_path)
     with contextlib.ExitStack() as stack:
@@ -294,8 +294,8 @@ def test_a_servers_answers_lie_in_each_tenants_store_and_go_with_a_deletion(fake
 
 def test_a_server_without_a_state_asks_the_model_too_and_calibrates_its_answers(fake, tmp_path):
     pytest.importorskip("fastapi", reason="the server is that of the extra `serve`")
-    from prism_jax.service.form import Asked
-    from prism_jax.service.loading import answering_of
+    from prism_jax.agent.service.form import Asked
+    from prism_jax.agent.service.loading import answering_of
 
     GATE.save(tmp_path / "gate.json")
     none = ["key", "deadline", "questions", "window", "prompt_cache", "input_price", "output_price", "streams"]

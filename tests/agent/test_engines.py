@@ -252,8 +252,8 @@ def test_an_engine_that_is_not_one_is_named(folder, text):
 @pytest.mark.parametrize("writes", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_trunks_are_those_of_the_live_reader_whoever_shares_the_batch(folder, template, model, draw_params, writes):
     from prism_jax.agent.live import Live, LiveConfig, most_written
-    from prism_jax.prompting.template import WritingConfig
-    from prism_jax.scoring.student import Student
+    from prism_jax.student.prompting.template import WritingConfig
+    from prism_jax.student.scoring.student import Student
 
     fake, config = Fake("vllm", template.tokenizer), LiveConfig(context=260, batches=(4,), longest=64)
     writing = WritingConfig(field_tokens=4, response_tokens=4)
@@ -353,8 +353,8 @@ def test_the_command_asks_an_engine_and_says_what_it_sent(folder, template, tmp_
 
 def test_a_server_without_a_state_asks_the_engine_too(folder, template):
     pytest.importorskip("fastapi", reason="the server is that of the extra `serve`")
-    from prism_jax.service.form import Asked
-    from prism_jax.service.loading import answering_of
+    from prism_jax.agent.service.form import Asked
+    from prism_jax.agent.service.loading import answering_of
 
     fake = Fake("sglang", template.tokenizer)
     options = dict.fromkeys(("decisions", "expect_digest", "gate", "key", "deadline", "keep", "streams"))
@@ -379,10 +379,10 @@ def port():
 def both(path, folder):
     """Our own reader of a GGUF file, and the export of its student."""
     from prism_jax.agent.live import Live, LiveConfig
-    from prism_jax.prompting.template import PromptConfig, Template
-    from prism_jax.prompting.tokenizer import Tokenizer
     from prism_jax.runs.export import sample_of
-    from prism_jax.scoring.student import Student
+    from prism_jax.student.prompting.template import PromptConfig, Template
+    from prism_jax.student.prompting.tokenizer import Tokenizer
+    from prism_jax.student.scoring.student import Student
     from prism_jax.student.weights import load_gguf
 
     loaded = load_gguf(path, "float32")

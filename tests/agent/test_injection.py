@@ -14,16 +14,18 @@ import pytest
 
 from prism_jax.agent.live import Live, LiveConfig
 from prism_jax.agent.reader import ThinkRequest
-from prism_jax.prompting.template import PromptConfig, Template, WritingConfig, make_tokenizer
 from prism_jax.runtime.written import MOST_SECONDS
-from prism_jax.scoring.fast import packed_parts
-from prism_jax.scoring.responses import response_text
-from prism_jax.scoring.student import Student
 from prism_jax.streams import Candidate, Event
 from prism_jax.streams.edit import map_steps
 from prism_jax.streams.jsonl import StreamError, read_streams
 from prism_jax.streams.types import CONSTANT_OFFER, MOST_CHARACTERS, SLOW_FIELDS
-from prism_jax.student import Qwen3, StudentConfig, engine
+from prism_jax.student import engine
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.prompting.template import PromptConfig, Template, WritingConfig, make_tokenizer
+from prism_jax.student.qwen3 import Qwen3
+from prism_jax.student.scoring.fast import packed_parts
+from prism_jax.student.scoring.responses import response_text
+from prism_jax.student.scoring.student import Student
 from prism_jax.student.weights import Pretrained
 from studies.injection_strings import GOALS, INJECTIONS
 

@@ -16,13 +16,13 @@ from prism_jax.agent.agent import Agent
 from prism_jax.agent.live import Live, LiveConfig
 from prism_jax.agent.reader import Reader, ThinkRequest
 from prism_jax.agent.state.kept import KeptAgent, store_of_one
-from prism_jax.prompting.template import Template, WritingConfig
-from prism_jax.scoring.fast import score_streams
-from prism_jax.scoring.responses import write_responses
-from prism_jax.scoring.slow import read_slow, write_fields
-from prism_jax.scoring.student import Student
-from prism_jax.scoring.writing import Writer
 from prism_jax.streams import Candidate, Event
+from prism_jax.student.prompting.template import Template, WritingConfig
+from prism_jax.student.scoring.fast import score_streams
+from prism_jax.student.scoring.responses import write_responses
+from prism_jax.student.scoring.slow import read_slow, write_fields
+from prism_jax.student.scoring.student import Student
+from prism_jax.student.scoring.writing import Writer
 
 SMALL = LiveConfig(context=400, memory=1 << 20, batches=(1,), longest=128)
 WRITING = WritingConfig(field_tokens=4, response_tokens=4)

@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 from fake_reader import FakeReader, exported
 
-from prism_jax.acceptance.columns import LogError, parse_columns
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.settings import AgentSettings, Budget, Exploration, Terms
 from prism_jax.decision import off_policy
 from prism_jax.decision.off_policy import Logged, OverlapError
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.evaluation.answers.columns import LogError, parse_columns
 from prism_jax.runs import counterfactual
 from prism_jax.runs.running import Running
 from prism_jax.scores import ScoresError

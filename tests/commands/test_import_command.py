@@ -8,13 +8,13 @@ import forked
 import numpy as np
 import pytest
 
+from prism_jax.labelling.teacher.text_calibrator import TextCalibrator, TextMap
 from prism_jax.streams import RESPONSE_KEYS
 from prism_jax.streams.jsonl import read_streams
 from prism_jax.streams.published.recorded import read_recorded
 from prism_jax.streams.published.table import SOURCES
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig, load_splits
-from prism_jax.teacher.text_calibrator import TextCalibrator, TextMap
 
 ROOT = pathlib.Path(__file__).parents[2]
 TRACES = ROOT / "tests" / "streams" / "traces"

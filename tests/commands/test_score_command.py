@@ -21,14 +21,14 @@ from prism_jax.runtime.digests import write_digests
 from prism_jax.runtime.lock import only_one
 from prism_jax.scores import Scores, read_scores, write_scores
 from prism_jax.scores.joining import read_all
-from prism_jax.scoring.fast import score_streams
-from prism_jax.scoring.passes import Passes, Scored, score_passes
-from prism_jax.scoring.responses import with_responses
 from prism_jax.streams import RESPONSE_KEYS, Candidate, Event, Step, Stream
 from prism_jax.streams.edit import map_candidates, without_answers
 from prism_jax.streams.jsonl import read_streams, write_streams
 from prism_jax.streams.shards import ShardSettings, cut, find_files
 from prism_jax.student import dispatch
+from prism_jax.student.scoring.fast import score_streams
+from prism_jax.student.scoring.passes import Passes, Scored, score_passes
+from prism_jax.student.scoring.responses import with_responses
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import forked
 import pytest
 
 from prism_jax.commands.judging import voting_page
-from prism_jax.judges.sampling import common_events, draw_events
+from prism_jax.labelling.judges.sampling import common_events, draw_events
 from prism_jax.streams import Candidate, Event, Step, Stream
 
 ATTACK = (

@@ -8,16 +8,16 @@ import pytest
 from judged_streams import bare, labelled
 from test_judging import minds
 
-from prism_jax.judges.simulated import by_model
+from prism_jax.labelling.judges.simulated import by_model
+from prism_jax.labelling.teacher.prompts import PromptSettings
+from prism_jax.labelling.teacher.simulated import AgentQuality, SimulatedAgent, SimulatedTeacher, TeacherQuality
 from prism_jax.remote.fake import FakeEndpoint, Faults
 from prism_jax.streams.edit import without_answers
 from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.traces import read_traces
-from prism_jax.teacher.prompts import PromptSettings
-from prism_jax.teacher.simulated import AgentQuality, SimulatedAgent, SimulatedTeacher, TeacherQuality
 
 PANEL = """
-from prism_jax.judges.judging import JudgesConfig
+from prism_jax.labelling.judges.judging import JudgesConfig
 from prism_jax.remote.endpoints import EndpointConfig
 from prism_jax.runtime.dataclass_config import to_config_dict
 

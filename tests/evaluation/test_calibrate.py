@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 from synthetic_scores import POINT, changed, evaluate, make_columns, make_scores
 
-from prism_jax.acceptance.columns import parse_columns
-from prism_jax.acceptance.findings import Question
-from prism_jax.acceptance.log_scores import scores_of_log
-from prism_jax.acceptance.logs import AcceptanceLog
 from prism_jax.decision import calibration as measures
 from prism_jax.evaluation import protocol, splits
+from prism_jax.evaluation.answers.columns import parse_columns
+from prism_jax.evaluation.answers.findings import Question
+from prism_jax.evaluation.answers.log_scores import scores_of_log
+from prism_jax.evaluation.answers.logs import AcceptanceLog
 from prism_jax.evaluation.fits import read_calibration, write_calibration
 from prism_jax.evaluation.merged.running import over, planned
 from prism_jax.evaluation.recalibration import recalibrate

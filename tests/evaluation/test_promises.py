@@ -8,15 +8,15 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from prism_jax.acceptance.columns import LogError, parse_columns
-from prism_jax.acceptance.log_scores import scores_of_log
-from prism_jax.acceptance.logs import read_log
 from prism_jax.decision import gate, risk
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.passes import Pass
 from prism_jax.decision.policies import POLICIES, Policy, promised_policies
 from prism_jax.evaluation import promises
+from prism_jax.evaluation.answers.columns import LogError, parse_columns
+from prism_jax.evaluation.answers.log_scores import scores_of_log
+from prism_jax.evaluation.answers.logs import read_log
 from prism_jax.evaluation.fits import write_calibration
 from prism_jax.evaluation.merged import promising
 from prism_jax.evaluation.merged.running import over

@@ -3,7 +3,7 @@
 import dataclasses
 
 from prism_jax.experiments.paper.trainings import Recipes
-from prism_jax.student import StudentConfig
+from prism_jax.student.model_config import StudentConfig
 
 STUDENT = StudentConfig(hidden_dim=16, num_layers=1, num_heads=2, num_kv_heads=1, head_dim=8, mlp_dim=32)
 

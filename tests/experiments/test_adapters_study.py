@@ -10,7 +10,7 @@ from etils import epath
 
 from prism_jax.experiments import adapters
 from prism_jax.experiments.adapters import ADAPTED, EQUAL, FULL, METHODS, NEAREST, NONE, Outcome, SeedResult
-from prism_jax.student import Qwen3
+from prism_jax.student.qwen3 import Qwen3
 from prism_jax.training.optimization.frozen import Partition
 
 CONFIG = dataclasses.replace(ADAPTED, training=dataclasses.replace(ADAPTED.training, start="a base"))

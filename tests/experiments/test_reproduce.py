@@ -18,13 +18,13 @@ from prism_jax.experiments import real_costs, reproduce
 from prism_jax.experiments.paper_stages import BASE, DIAGRAMS, HELD_OUT, MAIN, OUTPUTS, PRINTED, Inputs, outcome, stages
 from prism_jax.experiments.real_costs import Asks, Bill, Costs
 from prism_jax.experiments.stages import Stage, main_of, run_stages
+from prism_jax.labelling.teacher.labelling import Slow, answer_to
+from prism_jax.labelling.teacher.prompts import PromptSettings, instructions, question
 from prism_jax.proactivebench.checkout import events_of
 from prism_jax.proactivebench.published import PAPER_SYSTEMS
 from prism_jax.remote.requests import Message, Request
 from prism_jax.remote.structured import schema_of
 from prism_jax.streams.published.prompts import PLACE, observations, read_agent_prompt, read_judge_prompt
-from prism_jax.teacher.labelling import Slow, answer_to
-from prism_jax.teacher.prompts import PromptSettings, instructions, question
 from prism_jax.training.pathways.table import PATHWAYS, SECOND_STAGES
 
 PLAN = {"peak_gib": 60.0, "temp_gib": 20.0, "limit_gib": 75.0, "model_tflop": 500.0, "updates_per_hour": 1000.0}

@@ -15,9 +15,9 @@ from prism_jax.experiments.paper import main, runner
 from prism_jax.experiments.paper.study import IntervalSettings, SkippedError
 from prism_jax.experiments.paper.system_options import SystemOptions
 from prism_jax.experiments.paper.systems import OWN, PEOPLE, read_systems
-from prism_jax.judges.prompts import questions
-from prism_jax.judges.robustness import Judged, compare_judged
-from prism_jax.judges.votes import write_votes
+from prism_jax.labelling.judges.prompts import questions
+from prism_jax.labelling.judges.robustness import Judged, compare_judged
+from prism_jax.labelling.judges.votes import write_votes
 from prism_jax.scores import Scores, write_scores
 from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.traces import TraceEvent, trace_stream, write_traces

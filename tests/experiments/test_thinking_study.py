@@ -20,9 +20,9 @@ from prism_jax.runs.store import Store
 from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.scores import Scores
 from prism_jax.scores.joining import joined
-from prism_jax.scoring.slow import field_accuracy
 from prism_jax.streams.edit import map_steps
 from prism_jax.streams.types import SLOW_FIELDS
+from prism_jax.student.scoring.slow import field_accuracy
 from prism_jax.training.run_config import RunConfig
 
 

@@ -12,9 +12,9 @@ from prism_jax.experiments.paper.domain_transfer import HELD_OUT, SEEN
 from prism_jax.experiments.paper.judge_robustness import deeds_of
 from prism_jax.experiments.paper.timing import Phase, Timing
 from prism_jax.experiments.paper.trainings import Trainings
-from prism_jax.judges.agreements import common
-from prism_jax.judges.panels import majority
-from prism_jax.judges.robustness import deeds
+from prism_jax.labelling.judges.agreements import common
+from prism_jax.labelling.judges.panels import majority
+from prism_jax.labelling.judges.robustness import deeds
 from prism_jax.runs.store import Store
 from prism_jax.streams.edit import map_candidates, without_answers
 from prism_jax.streams.simulator_text import PHRASES

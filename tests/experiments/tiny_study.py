@@ -4,12 +4,12 @@ import dataclasses
 
 import numpy as np
 
-from prism_jax.prompting.template import PromptConfig
 from prism_jax.scores import Scores, write_scores
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.sources import DataConfig
-from prism_jax.student import StudentConfig
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.prompting.template import PromptConfig
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.run import open_run, resolve
 from prism_jax.training.run_config import RunConfig, TrainingConfig

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import special
 
-from prism_jax.acceptance.logs import AcceptanceLog
 from prism_jax.decision.person import Belief, Population, believe, predict, update
+from prism_jax.evaluation.answers.logs import AcceptanceLog
 from prism_jax.experiments import recalibration as experiment
 from prism_jax.people import recalibration
 

@@ -17,8 +17,8 @@ from prism_jax.agent.settings import AgentSettings, Terms
 from prism_jax.agent.steps import Observation
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.experiments.paper.references import MAIN
-from prism_jax.judges.prompts import questions
-from prism_jax.judges.votes import write_votes
+from prism_jax.labelling.judges.prompts import questions
+from prism_jax.labelling.judges.votes import write_votes
 from prism_jax.proactivebench.official import exact_rates
 from prism_jax.proactivebench.published import PAPER_SYSTEMS, implied_counts, read_published
 from prism_jax.proactivebench.scoring import score_official

@@ -15,8 +15,9 @@ from official_reference import judged_as_published, scored_as_published
 from real_checkout import CHECKOUT, needs_checkout, run_script
 from test_published import checkout
 
-from prism_jax.judges.prompts import questions
-from prism_jax.judges.votes import write_votes
+from prism_jax.labelling.judges.prompts import questions
+from prism_jax.labelling.judges.votes import write_votes
+from prism_jax.labelling.teacher.labelling import TeacherConfig
 from prism_jax.proactivebench.prompted import OURS, checkout_traces, parse_answer, prompt_agent
 from prism_jax.proactivebench.published import read_published
 from prism_jax.proactivebench.scoring import score_official
@@ -26,7 +27,6 @@ from prism_jax.remote.fake import FakeEndpoint, Faults
 from prism_jax.streams import Event, Stream
 from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.traces import read_traces, trace_stream
-from prism_jax.teacher.labelling import TeacherConfig
 
 FIELDS = {"Purpose": 'To say "hello".', "Thoughts": "Größer ≥ 1.", "Proactive Task": "Greet “them”.", "Response": "Hi!"}
 GOOD, BROKEN = json.dumps(FIELDS), '{"Purpose": "x", '

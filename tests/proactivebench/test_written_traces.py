@@ -11,8 +11,8 @@ from test_official_scores import GIVEN, accepts
 from prism_jax.decision.calibration import Temperature
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.fits import Calibration, SignalFit, write_calibration
-from prism_jax.judges.prompts import questions
-from prism_jax.judges.votes import write_votes
+from prism_jax.labelling.judges.prompts import questions
+from prism_jax.labelling.judges.votes import write_votes
 from prism_jax.proactivebench.published import read_published
 from prism_jax.proactivebench.scoring import score_official
 from prism_jax.proactivebench.traces import export_written

@@ -7,11 +7,11 @@ import pytest
 from offers import make_stream
 
 from prism_jax.probe.states import Reader
-from prism_jax.prompting.packing import decisions
 from prism_jax.streams.edit import map_candidates
-from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.attention import no_branches
-from prism_jax.student.qwen3 import Tree
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.prompting.packing import decisions
+from prism_jax.student.qwen3 import Qwen3, Tree
 
 D = 16
 STREAM = make_stream(1, steps=3, most=3)

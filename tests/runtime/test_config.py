@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from ml_collections import config_flags
 
 from prism_jax.decision.policies import DEPLOYABLE
-from prism_jax.prompting.template import PromptConfig
 from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict, settings, to_config_dict, to_dict
 from prism_jax.streams.simulator import SimulatorConfig
-from prism_jax.student import StudentConfig
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.prompting.template import PromptConfig
 from prism_jax.training.run_config import RunConfig, TrainingConfig
 
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prism_jax.prompting.gguf_tokenizer import read_gguf_tokenizer
 from prism_jax.runtime.gguf_file import read_gguf_header
+from prism_jax.student.prompting.gguf_tokenizer import read_gguf_tokenizer
 
 gguf = pytest.importorskip("gguf", reason="the gguf package is an extra, and the oracle")
 
@@ -20,7 +20,7 @@ gguf = pytest.importorskip("gguf", reason="the gguf package is an extra, and the
 # Counts calls in a process of its own, because the tests' checks of shapes make many.
 COUNT = """
 import sys, pathlib
-from prism_jax.prompting.gguf_tokenizer import read_gguf_tokenizer
+from prism_jax.student.prompting.gguf_tokenizer import read_gguf_tokenizer
 calls = 0
 def profile(frame, event, arg):
     global calls

@@ -11,10 +11,10 @@ import time
 import jax
 import orbax.checkpoint as ocp
 
-from prism_jax.prompting.template import PromptConfig
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
-from prism_jax.student import StudentConfig
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.prompting.template import PromptConfig
 from prism_jax.training.loop import plan, train
 from prism_jax.training.run import open_run
 from prism_jax.training.run_config import RunConfig, TrainingConfig

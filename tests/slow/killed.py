@@ -13,7 +13,7 @@ LONGEST_WAIT = 0.15
 def start(work, *arguments):
     """Starts `work(*arguments)`, a function of a module, in another process."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["prism_jax.judges.judging", "prism_jax.commands.labelling", "openai"])
+    context.set_forkserver_preload(["prism_jax.labelling.judges.judging", "prism_jax.commands.labelling", "openai"])
     process = context.Process(target=work, args=arguments)
     process.start()
     return process

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from prism_jax.acceptance.columns import parse_columns
-from prism_jax.acceptance.logs import read_log
+from prism_jax.evaluation.answers.columns import parse_columns
+from prism_jax.evaluation.answers.logs import read_log
 from prism_jax.experiments import alarms
 from prism_jax.experiments.alarms import replay
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from real_checkout import CHECKOUT, needs_checkout
 
-from prism_jax.prompting.template import PromptConfig, Template
-from prism_jax.prompting.tokenizer import Tokenizer
-from prism_jax.scoring.fast import score_streams
-from prism_jax.scoring.student import Student
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig, load_splits
-from prism_jax.student import Qwen3
 from prism_jax.student.dispatch import check_compute
+from prism_jax.student.prompting.template import PromptConfig, Template
+from prism_jax.student.prompting.tokenizer import Tokenizer
+from prism_jax.student.qwen3 import Qwen3
+from prism_jax.student.scoring.fast import score_streams
+from prism_jax.student.scoring.student import Student
 from prism_jax.student.weights import load
 
 pytestmark = pytest.mark.slow

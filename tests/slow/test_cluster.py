@@ -21,8 +21,8 @@ from state_callers import PEOPLE, check, check_read, read, watch
 from test_mains import TINY, run
 
 from prism_jax.agent.agent import Agent
+from prism_jax.agent.service.cluster import NAMESPACE, name_of
 from prism_jax.agent.state.reading import all_records
-from prism_jax.service.cluster import NAMESPACE, name_of
 from prism_jax.streams import Event
 
 pytestmark = pytest.mark.study
@@ -212,9 +212,9 @@ def test_a_machine_without_a_server_is_reported_and_tried_again_and_the_replicas
     """Its port is taken at first; where no server stands at the start, the error says so, and nothing stays behind."""
     from ray import serve
 
-    from prism_jax.service.http import Limits
-    from prism_jax.service.replicas import Fronts, run_replicas
-    from prism_jax.service.tokens import Tokens
+    from prism_jax.agent.service.http import Limits
+    from prism_jax.agent.service.replicas import Fronts, run_replicas
+    from prism_jax.agent.service.tokens import Tokens
 
     class Answers:
         def answer(self, items):

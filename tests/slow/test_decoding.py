@@ -8,8 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from prism_jax.student import Qwen3, StudentConfig, constrained, decoding
+from prism_jax.student import constrained, decoding
 from prism_jax.student.kv_cache import LayerCache, Segment, read_next, unstack_layers
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.qwen3 import Qwen3
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from prism_jax.experiments.distillation_tables import FAST, MARGIN, curve_table,
 from prism_jax.experiments.students import DISTILLED
 from prism_jax.scores import read_scores
 from prism_jax.streams.jsonl import read_streams
-from prism_jax.student import StudentConfig
+from prism_jax.student.model_config import StudentConfig
 from prism_jax.training.pathways.curated import curate
 from prism_jax.training.workdir import Workdir
 

@@ -14,11 +14,12 @@ from prism_jax.probe.fitting import StreamInputs, fit_probe
 from prism_jax.probe.probe_config import FitConfig, StatesConfig
 from prism_jax.probe.saved import SavedProbe, load_probe, save_probe
 from prism_jax.probe.words import describe
-from prism_jax.prompting.template import PromptConfig, Template, make_tokenizer
 from prism_jax.runs.export import write_tokenizer
 from prism_jax.runtime.digests import write_digests
 from prism_jax.runtime.files import write_json
-from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.prompting.template import PromptConfig, Template, make_tokenizer
+from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.weights import save_hf
 
 pytestmark = pytest.mark.slow

@@ -27,8 +27,6 @@ from hf_models import random_model
 from mutations import BINARY, IMPOSTORS, TEXT, damaged
 
 from prism_jax import Gate
-from prism_jax.acceptance.columns import LogColumns
-from prism_jax.acceptance.logs import read_log
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.lines import InputLines, parse_line
 from prism_jax.agent.people import read_records
@@ -39,13 +37,13 @@ from prism_jax.agent.replay import Changes, replay
 from prism_jax.agent.steps import Observation
 from prism_jax.decision.calibration import Platt, Temperature
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.evaluation.answers.columns import LogColumns
+from prism_jax.evaluation.answers.logs import read_log
 from prism_jax.evaluation.fits import Calibration, SignalFit, read_calibration, write_calibration
-from prism_jax.judges.votes import Vote, read_votes, write_votes
+from prism_jax.labelling.judges.votes import Vote, read_votes, write_votes
+from prism_jax.labelling.teacher.text_calibrator import TextCalibrator, TextMap, read_text_calibrator
 from prism_jax.people.exports import StoreError, population_from, read_export
 from prism_jax.people.store import APPLICATION, SCHEMA, PeopleStore, read_file
-from prism_jax.prompting.gguf_tokenizer import read_gguf_tokenizer
-from prism_jax.prompting.template import PromptConfig, make_tokenizer
-from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.runtime.files import read_lines, read_object
 from prism_jax.runtime.gguf_file import read_gguf_header
 from prism_jax.scores import Scores, read_scores, write_scores
@@ -58,9 +56,12 @@ from prism_jax.streams.published.sharegpt import read_sharegpt
 from prism_jax.streams.shards import cut, read_shard
 from prism_jax.streams.simulator import SimulatorConfig, simulate
 from prism_jax.streams.traces import read_trace
-from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.prompting.gguf_tokenizer import read_gguf_tokenizer
+from prism_jax.student.prompting.template import PromptConfig, make_tokenizer
+from prism_jax.student.prompting.tokenizer import Tokenizer
+from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.weights import load_gguf, load_hf, save_hf
-from prism_jax.teacher.text_calibrator import TextCalibrator, TextMap, read_text_calibrator
 from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
 from studies.audit_tables.reading import read_table

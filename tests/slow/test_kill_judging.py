@@ -5,9 +5,9 @@ from judged_streams import bare, labelled
 from killed import assert_none_paid_twice, finish, kill_again_and_again, start
 from test_judging import minds, panel
 
-from prism_jax.judges.judging import judge_streams
-from prism_jax.judges.simulated import by_model
-from prism_jax.judges.votes import read_votes
+from prism_jax.labelling.judges.judging import judge_streams
+from prism_jax.labelling.judges.simulated import by_model
+from prism_jax.labelling.judges.votes import read_votes
 from prism_jax.remote.fake import FakeEndpoint, Faults
 from prism_jax.streams.jsonl import read_streams, write_streams
 

@@ -7,15 +7,15 @@ from etils import epath
 from killed import assert_none_paid_twice, finish, kill_again_and_again, start
 
 from prism_jax.commands.labelling import label_file
+from prism_jax.labelling.teacher.labelling import LabellingConfig, TeacherConfig
+from prism_jax.labelling.teacher.prompts import PromptSettings
+from prism_jax.labelling.teacher.simulated import AgentQuality, SimulatedAgent, SimulatedTeacher, TeacherQuality
 from prism_jax.proactivebench.prompted import prompt_agent
 from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.remote.fake import FakeEndpoint, Faults
 from prism_jax.streams.edit import without_answers
 from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.simulator import SimulatorConfig, simulate
-from prism_jax.teacher.labelling import LabellingConfig, TeacherConfig
-from prism_jax.teacher.prompts import PromptSettings
-from prism_jax.teacher.simulated import AgentQuality, SimulatedAgent, SimulatedTeacher, TeacherQuality
 
 pytestmark = pytest.mark.slow
 ANSWER = ("stream", "event", "thinking", "p_need", "p_accept", "problem")

@@ -7,11 +7,11 @@ import pytest
 
 from prism_jax.agent.live import Live, LiveConfig
 from prism_jax.agent.reader import ThinkRequest
-from prism_jax.prompting.template import PromptConfig, Template, WritingConfig
-from prism_jax.prompting.tokenizer import Tokenizer
-from prism_jax.scoring.student import Student
 from prism_jax.streams import RESPONSE_KEYS, Candidate, Event
 from prism_jax.streams.types import SLOW_FIELDS
+from prism_jax.student.prompting.template import PromptConfig, Template, WritingConfig
+from prism_jax.student.prompting.tokenizer import Tokenizer
+from prism_jax.student.scoring.student import Student
 from prism_jax.student.weights import load
 
 pytestmark = pytest.mark.study

@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import SingleDeviceSharding
 
-from prism_jax.student import Qwen3, constrained
+from prism_jax.student.qwen3 import Qwen3
+from prism_jax.student import constrained
 from prism_jax.student import start as starting
 from prism_jax.student.branches import NewTokens
 from prism_jax.student.kv_cache import Segment, unstack_layers

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("compile_quickly")]
 PROGRAM = """
 import dataclasses, json, sys
 from prism_jax.runs.pipeline import train_run
-from prism_jax.student import StudentConfig
+from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.lora import LoraConfig
 from prism_jax.training.run_config import MeshConfig
 from prism_jax.training.workdir import Workdir

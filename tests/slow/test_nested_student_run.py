@@ -15,7 +15,8 @@ from prism_jax.scores import read_scores
 from prism_jax.streams.edit import map_candidates, map_steps
 from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.sources import DataConfig
-from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.weights import read_config, save_hf
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.run_config import RunConfig, TrainingConfig

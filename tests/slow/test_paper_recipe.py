@@ -15,16 +15,16 @@ import numpy as np
 import pytest
 from hf_models import libraries, random_model
 
-from prism_jax.judges.simulated import SimulatedJudge
-from prism_jax.prompting.template import PromptConfig, make_tokenizer
+from prism_jax.labelling.judges.simulated import SimulatedJudge
+from prism_jax.labelling.teacher.prompts import PromptSettings
+from prism_jax.labelling.teacher.simulated import SimulatedTeacher, TeacherQuality
 from prism_jax.remote.fake import FakeEndpoint
 from prism_jax.scores import read_scores
 from prism_jax.streams.edit import without_answers
 from prism_jax.streams.fenced import event_text
 from prism_jax.streams.jsonl import read_streams, write_streams
 from prism_jax.streams.simulator import SimulatorConfig, simulate
-from prism_jax.teacher.prompts import PromptSettings
-from prism_jax.teacher.simulated import SimulatedTeacher, TeacherQuality
+from prism_jax.student.prompting.template import PromptConfig, make_tokenizer
 
 pytestmark = pytest.mark.slow
 SPLITS = {"train": range(16), "calibration": range(16, 24), "test": range(24, 32)}

@@ -5,8 +5,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-from prism_jax.acceptance.columns import parse_columns
-from prism_jax.acceptance.findings import Question
+from prism_jax.evaluation.answers.columns import parse_columns
+from prism_jax.evaluation.answers.findings import Question
 from prism_jax.experiments.people_demo import COLUMNS, CONTEXT, simulate_log
 from prism_jax.runs.answers import evaluate_log
 

@@ -23,9 +23,9 @@ from selenium.webdriver.support.wait import WebDriverWait
 from served import Stateful
 from visitor import Clock, decide, key_of, live, records, watch
 
+from prism_jax.agent.service.shadow import shadow_report, watched_of
 from prism_jax.agent.settings import AgentSettings, Critical, Terms
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.service.shadow import shadow_report, watched_of
 
 pytestmark = pytest.mark.slow
 

@@ -8,9 +8,10 @@ import jax
 import numpy as np
 import pytest
 
-from prism_jax.prompting.template import PromptConfig, make_tokenizer
 from prism_jax.scores import read_scores
-from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.prompting.template import PromptConfig, make_tokenizer
+from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.weights import save_hf
 
 pytestmark = pytest.mark.slow

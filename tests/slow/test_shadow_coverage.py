@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from prism_jax.agent.service.shadow import shadow_report, watched_of
 from prism_jax.decision import gate
 from prism_jax.decision.uncertainty import mean_interval
-from prism_jax.service.shadow import shadow_report, watched_of
 
 pytestmark = pytest.mark.study
 

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 import tokenizers
 
-from prism_jax.prompting.gguf_tokenizer import read_gguf_tokenizer
-from prism_jax.prompting.template import NEED, PromptConfig, Template
-from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.streams import Event
 from prism_jax.student import presets
+from prism_jax.student.prompting.gguf_tokenizer import read_gguf_tokenizer
+from prism_jax.student.prompting.template import NEED, PromptConfig, Template
+from prism_jax.student.prompting.tokenizer import Tokenizer
 from prism_jax.student.weights import Pretrained, load_gguf, load_hf, save_hf
 
 pytestmark = pytest.mark.slow

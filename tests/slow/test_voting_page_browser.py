@@ -17,9 +17,9 @@ from selenium.webdriver.common.keys import Keys
 from test_person_page_browser import HOSTILE, axe, violations  # noqa: F401
 
 from prism_jax.commands.judging import show_people, voting_page
-from prism_jax.judges.labelling import human_of
-from prism_jax.judges.sampling import common_events, draw_events
-from prism_jax.judges.votes import read_votes
+from prism_jax.labelling.judges.labelling import human_of
+from prism_jax.labelling.judges.sampling import common_events, draw_events
+from prism_jax.labelling.judges.votes import read_votes
 from prism_jax.runtime.shown_text import visible
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.edit import map_candidates

@@ -1,11 +1,11 @@
 import dataclasses
 import json
 
-from prism_jax.prompting.supervised import SupervisedStep, supervised_step
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.edit import keep_candidates, map_candidates, map_steps, without_answers
 from prism_jax.streams.jsonl import encode_stream
 from prism_jax.streams.simulator import SimulatorConfig, simulate
+from prism_jax.student.prompting.supervised import SupervisedStep, supervised_step
 
 STREAM = Stream(
     id="s",

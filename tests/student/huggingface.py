@@ -4,7 +4,7 @@ import tempfile
 
 import pytest
 
-from prism_jax.student import Qwen3
+from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.weights import save_hf
 
 

@@ -6,7 +6,6 @@ import pytest
 from full_pass import next_logits
 from written import write
 
-from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.constrained import (
     END,
     FORBIDDEN,
@@ -14,6 +13,8 @@ from prism_jax.student.constrained import (
     make_automaton,
     write_program,
 )
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.qwen3 import Qwen3
 
 VOCABULARY = 24
 SPANS = [Span((3, 4), 5), Span((5, 6, 7), 3), Span((8,), 6)]

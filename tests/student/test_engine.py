@@ -12,13 +12,15 @@ import numpy as np
 import pytest
 from full_pass import next_logits
 
-from prism_jax.student import Qwen3, StudentConfig, dispatch, flash, kv_cache, start
+from prism_jax.student import dispatch, flash, kv_cache, start
 from prism_jax.student.branches import Branch, lay_out
 from prism_jax.student.constrained import DeviceAutomaton, Span, make_automaton
 from prism_jax.student.engine import Engine, ReadRequest
 from prism_jax.student.kv_cache import unstack_layers
 from prism_jax.student.live_programs import read_rows
+from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.pages import PAGE, make_pool, page_bytes, table_of
+from prism_jax.student.qwen3 import Qwen3
 
 VOCABULARY = 32
 ANSWERS = [5, 9]

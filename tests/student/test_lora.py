@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from flax import traverse_util
 
-from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.attention import no_branches
 from prism_jax.student.lora import TARGETS, Adapter, LoraConfig, own
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.sharding import partition_spec
 
 STUDENT = StudentConfig(

@@ -3,7 +3,8 @@
 import jax
 import pytest
 
-from prism_jax.student import Qwen3, presets
+from prism_jax.student import presets
+from prism_jax.student.qwen3 import Qwen3
 
 
 @pytest.mark.parametrize(

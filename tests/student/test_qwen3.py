@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.attention import attend, no_branches, tree_mask
 from prism_jax.student.layers import Block, RMSNorm, rotary_tables
-from prism_jax.student.qwen3 import Tree, take
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.qwen3 import Qwen3, Tree, take
 
 # Compiling takes most of the time in these tests, so the compiler optimises little.
 QUICK = {"xla_backend_optimization_level": 0}

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.attention import no_branches
 from prism_jax.student.layers import rotary_tables
-from prism_jax.student.qwen3 import block
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.qwen3 import Qwen3, block
 from prism_jax.student.remat import OFFLOADED, SAVED, Remat, keeping
 from prism_jax.training.compiled.absent import as_on_cuda
 

@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.attention import no_branches
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.sharding import BATCH, MESH_AXES, RULES, make_mesh, partition_spec, path_of, shardings
 
 CONFIG = StudentConfig(
@@ -86,8 +87,8 @@ def test_the_compiled_training_step_makes_no_logits_of_the_whole_batch():
     No other axis has the size of the vocabulary, and only one chunk of response logits may exist at a time.
     """
     from prism_jax.decision.operating_point import OperatingPoint
-    from prism_jax.prompting.packing import Packed
-    from prism_jax.scoring.slots import Slots
+    from prism_jax.student.prompting.packing import Packed
+    from prism_jax.student.scoring.slots import Slots
     from prism_jax.training.loss_config import LossConfig
     from prism_jax.training.optimization.step import abstract_state, make_step
     from prism_jax.training.run_config import TrainingConfig
@@ -131,7 +132,8 @@ ON_MESHES = """
 import dataclasses, json, sys
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import NamedSharding
-from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.student.qwen3 import Qwen3
+from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.qwen3 import Tree
 from prism_jax.student.heads import token_cross_entropy
 from prism_jax.student.sharding import BATCH, make_mesh, shardings

@@ -9,10 +9,11 @@ import pytest
 from huggingface import reference
 from written import after, any_token, generate
 
-from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.attention import no_branches
 from prism_jax.student.constrained import DeviceAutomaton, Span, write_spans
 from prism_jax.student.kv_cache import unstack_layers
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.start import branch_off
 
 TINY = StudentConfig(

@@ -7,8 +7,9 @@ import jax
 import numpy as np
 import pytest
 
-from prism_jax.scoring.student import Student
-from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.qwen3 import Qwen3
+from prism_jax.student.scoring.student import Student
 from studies.injection_strings import GOALS, INJECTIONS, first_of_each
 from studies.injections import (
     COLUMNS,

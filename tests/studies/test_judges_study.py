@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from prism_jax.judges.ballots import Item, human_ballots
+from prism_jax.labelling.judges.ballots import Item, human_ballots
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.edit import map_steps
 from prism_jax.streams.published.recorded import ModelAnswer, Recording

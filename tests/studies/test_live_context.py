@@ -9,9 +9,10 @@ import pytest
 from prism_jax.decision.calibration import Temperature
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.fits import Calibration, SignalFit
-from prism_jax.scoring.student import Student
 from prism_jax.streams.edit import map_steps
-from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.qwen3 import Qwen3
+from prism_jax.student.scoring.student import Student
 from studies.live_context import (
     KEEPS,
     compare,

@@ -8,10 +8,10 @@ import numpy as np
 import tiny
 from tiny_step import RUN
 
-from prism_jax.scoring.slots import Slots
 from prism_jax.streams.edit import map_candidates, map_steps
 from prism_jax.streams.simulator import simulate
-from prism_jax.student import Qwen3
+from prism_jax.student.qwen3 import Qwen3
+from prism_jax.student.scoring.slots import Slots
 from prism_jax.training.input_pipeline import pack_split
 from prism_jax.training.pathways.supervision import supervise
 from prism_jax.training.pathways.table import SECOND_STAGES, PathwayConfig

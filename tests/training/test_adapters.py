@@ -19,8 +19,8 @@ from prism_jax.runtime.dataclass_config import ConfigError
 from prism_jax.runtime.digests import weights_sha256
 from prism_jax.scores import read_scores
 from prism_jax.streams import Event
-from prism_jax.student import Qwen3
 from prism_jax.student.lora import LoraConfig, joined
+from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.weights import load, save_hf
 from prism_jax.training.checkpoints.checkpoint import CheckpointError
 from prism_jax.training.loop import plan, train

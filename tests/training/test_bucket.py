@@ -8,8 +8,8 @@ from etils import epath
 from etils.epath import backend
 from fsspec.implementations.memory import MemoryFileSystem
 
-from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.scores import Scores, read_scores, write_scores
+from prism_jax.student.prompting.tokenizer import Tokenizer
 from prism_jax.training.logs.progress import Board, StepLog
 from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir

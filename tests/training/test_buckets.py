@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from tiny_step import LOSS, POINT, RUN, jit
 from whole_objective import objective
 
-from prism_jax.prompting.packing import Packed, sizes
-from prism_jax.scoring.slots import Slots
+from prism_jax.student.prompting.packing import Packed, sizes
+from prism_jax.student.scoring.slots import Slots
 from prism_jax.training.input_pipeline import batches, choose_buckets, empty_like, pack_split
 from prism_jax.training.loop import plan, train
 from prism_jax.training.run import open_run

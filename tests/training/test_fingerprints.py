@@ -10,12 +10,12 @@ import pytest
 import tiny
 from absl import logging as absl_logging
 
-from prism_jax.prompting import template as template_module
 from prism_jax.runs import pipeline
 from prism_jax.runtime.dataclass_config import ConfigError
 from prism_jax.runtime.digests import weights_sha256
 from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.simulator import simulate
+from prism_jax.student.prompting import template as template_module
 from prism_jax.training.fingerprints import check_start, check_tokenizer, of_run
 from prism_jax.training.run import open_run, reopen_run
 from prism_jax.training.workdir import Workdir

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_step import RUN
 
-from prism_jax.prompting.packing import decisions, pack, pad, sizes
-from prism_jax.prompting.rows import PackedStream
 from prism_jax.streams.summary import summarise
+from prism_jax.student.prompting.packing import decisions, pack, pad, sizes
+from prism_jax.student.prompting.rows import PackedStream
 from prism_jax.training.input_pipeline import batches, pack_split
 
 STREAMS, TEMPLATE = RUN.splits.train, RUN.template

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tiny
 
-from prism_jax.scoring.fast import score_streams
+from prism_jax.student.scoring.fast import score_streams
 from prism_jax.training.checkpoints.checkpoint import steps
 from prism_jax.training.interruption import InterruptedTrainingError, Interruption
 from prism_jax.training.loop import plan, train

@@ -12,9 +12,9 @@ from pathway_streams import STREAMS, TEMPLATE, supervised
 from tiny_step import LOSS, POINT, RUN
 from whole_objective import objective
 
-from prism_jax.scoring.slots import Slots
 from prism_jax.streams import Candidate
 from prism_jax.streams.edit import map_steps
+from prism_jax.student.scoring.slots import Slots
 from prism_jax.training.input_pipeline import pack_split
 from prism_jax.training.loop import describe, plan, warn_of_many_epochs, warn_of_short_warmup
 from prism_jax.training.run import _from_hub, open_run

@@ -2,10 +2,10 @@
 
 import dataclasses
 
-from prism_jax.prompting.template import PromptConfig
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
-from prism_jax.student import StudentConfig
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.prompting.template import PromptConfig
 from prism_jax.training.run_config import RunConfig, TrainingConfig
 
 CONFIG = RunConfig(

@@ -9,8 +9,8 @@ import numpy as np
 import tiny
 
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.scoring.slots import Slots
-from prism_jax.student import Qwen3
+from prism_jax.student.qwen3 import Qwen3
+from prism_jax.student.scoring.slots import Slots
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.input_pipeline import pack_split
 from prism_jax.training.optimization.step import init_state, make_step

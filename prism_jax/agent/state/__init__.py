@@ -1,7 +1,7 @@
 """Durable state of an agent that many callers share: streams, people, decisions and outcomes, divided by person.
 
 Belongs here: the store of partitions, what is in one, who owns it, and the agent that decides on it.
-Does not belong here: HTTP (`prism_jax.service`), and how a decision is made (`prism_jax.agent.agent`).
+Does not belong here: HTTP (`prism_jax.agent.service`), and how a decision is made (`prism_jax.agent.agent`).
 
 Where to change what:
 - tables and their formats: `schema.py`; what is kept in them: `partition.py`

@@ -1,6 +1,7 @@
 """Ways of asking a model behind an endpoint about a step: for probabilities, for votes, or told the costs.
 
-The first two ask what a judge is asked (`prism_jax.judges.prompts`): whether the user accepts silence, and each offer.
+The first two ask what a judge is asked (`prism_jax.labelling.judges.prompts`): whether the user accepts silence, and
+each offer.
 A model that is told the costs chooses one of the offers that a teacher is shown, or silence. A step without an
 answer that can be read is silence; where probabilities are asked for, it gets the mean of those that were read. Left
 out, it would be the model that chooses at which steps it is judged. How many there are is said.
@@ -18,8 +19,10 @@ import numpy as np
 import pydantic
 
 from prism_jax.experiments.field.interface import Baseline, Decisions, Fold, Run, rows_of_streams, sampled_steps
-from prism_jax.judges.judging import Verdict
-from prism_jax.judges.prompts import JUDGE, MOST_EVENTS, SYSTEM, questions
+from prism_jax.labelling.judges.judging import Verdict
+from prism_jax.labelling.judges.prompts import JUDGE, MOST_EVENTS, SYSTEM, questions
+from prism_jax.labelling.teacher.labelling import Probability, TeacherAnswer
+from prism_jax.labelling.teacher.prompts import PromptSettings, question, task
 from prism_jax.remote.client import Client
 from prism_jax.remote.jobs import all_of, open_clients, work_through
 from prism_jax.remote.requests import Message
@@ -27,8 +30,6 @@ from prism_jax.remote.structured import Reply, ask_for
 from prism_jax.runtime.command import say
 from prism_jax.scores import Scores
 from prism_jax.streams import Candidate, Event, Stream
-from prism_jax.teacher.labelling import Probability, TeacherAnswer
-from prism_jax.teacher.prompts import PromptSettings, question, task
 
 VOTES = 10
 """Number of answers of which the share of yes is a probability."""

@@ -10,19 +10,19 @@ from absl import flags
 from etils import epath
 from ml_collections import config_flags
 
-from prism_jax.acceptance.columns import parse_columns
 from prism_jax.decision.calibration import CALIBRATORS, CalibrationConfig
+from prism_jax.evaluation.answers.columns import parse_columns
 from prism_jax.experiments.field import running, tables
 from prism_jax.experiments.field.given import read_given
 from prism_jax.experiments.field.interface import Baseline, Run
 from prism_jax.experiments.field.material import Material, read
 from prism_jax.experiments.field.registry import BASELINES
+from prism_jax.labelling.teacher.labelling import TeacherConfig
 from prism_jax.report.table import Table
 from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.scores import write_scores
 from prism_jax.streams.proactivebench_source import Need
 from prism_jax.streams.published.contextagent import MEDIUM
-from prism_jax.teacher.labelling import TeacherConfig
 
 KEPT, OUT_OF_FOLD = "scores", "out_of_fold"
 """Folders in the workdir: what was scored, by digest, and the labelled test rows of each baseline, for `evaluate`."""

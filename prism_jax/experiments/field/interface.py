@@ -15,7 +15,7 @@ import numpy as np
 from etils import epath
 from jaxtyping import Float, Int
 
-from prism_jax.acceptance.logs import AcceptanceLog
+from prism_jax.evaluation.answers.logs import AcceptanceLog
 from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.scores import Scores
 from prism_jax.streams import Stream

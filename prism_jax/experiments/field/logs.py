@@ -8,9 +8,9 @@ import numpy as np
 from etils import epath
 from jaxtyping import Float, Int
 
-from prism_jax.acceptance.columns import EXAMPLES, LogColumns
-from prism_jax.acceptance.log_files import read_log_parts
-from prism_jax.acceptance.logs import AcceptanceLog, read_log
+from prism_jax.evaluation.answers.columns import EXAMPLES, LogColumns
+from prism_jax.evaluation.answers.log_files import read_log_parts
+from prism_jax.evaluation.answers.logs import AcceptanceLog, read_log
 from prism_jax.experiments.field.interface import Log
 from prism_jax.scores import Scores
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from prism_jax.acceptance.columns import LogColumns
+from prism_jax.evaluation.answers.columns import LogColumns
 from prism_jax.evaluation.replay import Replay, taken
 from prism_jax.experiments.field import logs
 from prism_jax.experiments.field.interface import Fold, Log, LogFold, has_need

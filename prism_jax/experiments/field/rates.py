@@ -9,7 +9,7 @@ import numpy as np
 import scipy
 from jaxtyping import Float
 
-from prism_jax.acceptance.log_scores import scale_of_log
+from prism_jax.evaluation.answers.log_scores import scale_of_log
 from prism_jax.experiments.field.interface import Baseline, Fold, LogFold, Run, has_need, rows_of_streams
 from prism_jax.experiments.field.logs import scores_of
 from prism_jax.people.lanes import lanes

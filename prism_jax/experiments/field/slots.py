@@ -16,11 +16,11 @@ from prism_jax.scores import Scores
 
 def score_zero_shot(fold: Fold, run: Run) -> Scores:
     """What a pretrained model says at the default template's slots, without training, at the steps of the sample."""
-    from prism_jax.prompting.template import Template
-    from prism_jax.prompting.tokenizer import Tokenizer
-    from prism_jax.scoring.fast import score_streams
-    from prism_jax.scoring.student import Student
     from prism_jax.student import weights
+    from prism_jax.student.prompting.template import Template
+    from prism_jax.student.prompting.tokenizer import Tokenizer
+    from prism_jax.student.scoring.fast import score_streams
+    from prism_jax.student.scoring.student import Student
     from prism_jax.training.run_config import RunConfig
 
     assert run.weights is not None, "the registry says what a baseline needs"

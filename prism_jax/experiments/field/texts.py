@@ -1,12 +1,12 @@
-"""The text calibrator (`prism_jax.teacher.text_fit`) on the texts of the offers themselves."""
+"""The text calibrator (`prism_jax.labelling.teacher.text_fit`) on the texts of the offers themselves."""
 
 from __future__ import annotations
 
 from prism_jax.experiments.field.interface import Baseline, Fold, Run, rows_of_streams
 from prism_jax.experiments.field.material import Material
+from prism_jax.labelling.teacher.text_calibrator import candidate_fields
+from prism_jax.labelling.teacher.text_fit import accept_examples, fit_text_map
 from prism_jax.scores import Scores
-from prism_jax.teacher.text_calibrator import candidate_fields
-from prism_jax.teacher.text_fit import accept_examples, fit_text_map
 
 
 def score_offers(fold: Fold, run: Run) -> Scores:

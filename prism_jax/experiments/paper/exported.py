@@ -16,14 +16,14 @@ from prism_jax.evaluation.policy_rows import EvaluationData, whole_of
 from prism_jax.evaluation.splits import evaluated_rows
 from prism_jax.experiments.paper.study import IntervalSettings, Study
 from prism_jax.experiments.paper.timing import Timing, measure, timing_of
-from prism_jax.prompting.template import WritingConfig
 from prism_jax.runtime import digests
 from prism_jax.runtime.files import read_object
 from prism_jax.scores import Scores, ScoresError
 from prism_jax.scores.joining import read_all
-from prism_jax.scoring.passes import Passes, score_passes
-from prism_jax.scoring.student import Student
 from prism_jax.streams.jsonl import read_streams
+from prism_jax.student.prompting.template import WritingConfig
+from prism_jax.student.scoring.passes import Passes, score_passes
+from prism_jax.student.scoring.student import Student
 from prism_jax.training.pathways.table import Method
 
 _BATCH = 16

@@ -9,7 +9,7 @@ from prism_jax.experiments.paper import cells, pools, references
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
 from prism_jax.experiments.paper.study import ExperimentResult, SkippedError, Study
 from prism_jax.experiments.paper.systems import Systems
-from prism_jax.judges.agreements import HUMAN, Agreements, PairRow, compare_judges
+from prism_jax.labelling.judges.agreements import HUMAN, Agreements, PairRow, compare_judges
 from prism_jax.report.tables import over_units
 
 PAIRS = {

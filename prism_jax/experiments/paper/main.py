@@ -12,7 +12,7 @@ from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
 from prism_jax.experiments.paper.study import ExperimentResult, Study
 from prism_jax.experiments.paper.systems import Systems
-from prism_jax.judges.robustness import Judged
+from prism_jax.labelling.judges.robustness import Judged
 
 ROWS: dict[str, tuple[str, Form, str]] = {
     "always offers": ("always", "raw", "Offers at every step."),

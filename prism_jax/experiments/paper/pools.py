@@ -7,9 +7,9 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from prism_jax.judges.ballots import Ballots, Item, make_ballots, step_items
-from prism_jax.judges.prompts import MOST_EVENTS, questions
-from prism_jax.judges.simulated import SimulatedJudge
+from prism_jax.labelling.judges.ballots import Ballots, Item, make_ballots, step_items
+from prism_jax.labelling.judges.prompts import MOST_EVENTS, questions
+from prism_jax.labelling.judges.simulated import SimulatedJudge
 from prism_jax.streams import Stream
 
 

@@ -25,7 +25,7 @@ from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
 from prism_jax.experiments.paper.study import ExperimentResult, SkippedError, Study
 from prism_jax.experiments.paper.systems import Systems
 from prism_jax.experiments.paper.tallies import Gathered, Tally, Units, as_counts, counts_by_unit
-from prism_jax.judges.robustness import Judged, compare_judged
+from prism_jax.labelling.judges.robustness import Judged, compare_judged
 
 BOUND = 0.02
 """The largest difference of a rate, either way, that the test of equivalence takes for none."""

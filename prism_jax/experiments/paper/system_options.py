@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from prism_jax.judges.prompts import MOST_EVENTS
+from prism_jax.labelling.judges.prompts import MOST_EVENTS
 from prism_jax.runtime.command import refuse_empty
 
 RESAMPLES = 2000

@@ -17,12 +17,12 @@ from jaxtyping import Float64, Int
 from prism_jax.agent.live import Live, LiveConfig
 from prism_jax.agent.reader import ThinkRequest
 from prism_jax.experiments.paper.trainings import Trainings
-from prism_jax.prompting.template import WritingConfig
 from prism_jax.runtime.files import read_object, write_json
-from prism_jax.scoring.student import Student
 from prism_jax.streams import Stream
 from prism_jax.student.branches import Branch
 from prism_jax.student.engine import Engine, ReadRequest
+from prism_jax.student.prompting.template import WritingConfig
+from prism_jax.student.scoring.student import Student
 
 FILE = "seconds.json"
 PHASES = ("prefill", "fast", "slow")

@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from prism_jax.acceptance.cells import WORDS, Cells, is_number, may_be_days
-from prism_jax.acceptance.columns import LogColumns, LogError
-from prism_jax.acceptance.log_files import read_log_parts
-from prism_jax.acceptance.log_tables import LogTable, Wanted
-from prism_jax.acceptance.written_times import COUNTS, ORDERS
+from prism_jax.evaluation.answers.cells import WORDS, Cells, is_number, may_be_days
+from prism_jax.evaluation.answers.columns import LogColumns, LogError
+from prism_jax.evaluation.answers.log_files import read_log_parts
+from prism_jax.evaluation.answers.log_tables import LogTable, Wanted
+from prism_jax.evaluation.answers.written_times import COUNTS, ORDERS
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.runtime.shown_text import visible
 from prism_jax.scores.joining import find_files

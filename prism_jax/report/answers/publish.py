@@ -7,11 +7,11 @@ from typing import Any
 
 from etils import epath
 
-from prism_jax.acceptance.curves import Curves
-from prism_jax.acceptance.findings import Costs, Facts, Findings, Question
-from prism_jax.acceptance.measures import CONSTANTS, RESAMPLES, as_json
-from prism_jax.acceptance.own_score import MAPS, OwnScore, as_dicts
 from prism_jax.decision.score_maps import PLATT, SCORE
+from prism_jax.evaluation.answers.curves import Curves
+from prism_jax.evaluation.answers.findings import Costs, Facts, Findings, Question
+from prism_jax.evaluation.answers.measures import CONSTANTS, RESAMPLES, as_json
+from prism_jax.evaluation.answers.own_score import MAPS, OwnScore, as_dicts
 from prism_jax.gate import FILE
 from prism_jax.report import figures
 from prism_jax.report.answers.tables import (

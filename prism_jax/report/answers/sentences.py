@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from prism_jax.acceptance.own_score import MAPS, OwnScore
 from prism_jax.decision.calibration import Map, Rule, rules_by_group
 from prism_jax.decision.score_maps import SCORE, Scale
 from prism_jax.decision.uncertainty import Estimate
+from prism_jax.evaluation.answers.own_score import MAPS, OwnScore
 from prism_jax.report.numbers import show_estimate
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from prism_jax.acceptance.findings import GATE, Costs, Drawn, Facts, Group, Pair, Part
-from prism_jax.acceptance.logs import ONE_PERSON
-from prism_jax.acceptance.measures import CONSTANTS, MEANINGS, Measures
-from prism_jax.acceptance.own_score import OwnScore, Person
 from prism_jax.decision.off_policy import DOUBTED
 from prism_jax.decision.uncertainty import Estimate
+from prism_jax.evaluation.answers.findings import GATE, Costs, Drawn, Facts, Group, Pair, Part
+from prism_jax.evaluation.answers.logs import ONE_PERSON
+from prism_jax.evaluation.answers.measures import CONSTANTS, MEANINGS, Measures
+from prism_jax.evaluation.answers.own_score import OwnScore, Person
 from prism_jax.report.answers.sentences import said_of_score, sentences
 from prism_jax.report.numbers import DASH, number, percent, show_estimate
 from prism_jax.report.table import Column, Row, Section, Table

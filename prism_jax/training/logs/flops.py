@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from prism_jax.prompting.packing import Packed
-from prism_jax.student import StudentConfig
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.prompting.packing import Packed
 
 
 class Work(NamedTuple):

@@ -23,7 +23,7 @@ from absl import logging
 from etils import epath
 
 from prism_jax.runtime.files import JsonError, on_disk, parse_json, read_lines, write_bytes
-from prism_jax.student import StudentConfig
+from prism_jax.student.model_config import StudentConfig
 from prism_jax.training.compiled.cards import peak
 from prism_jax.training.logs.flops import Work, flops
 from prism_jax.training.workdir import Workdir

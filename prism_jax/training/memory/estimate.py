@@ -26,11 +26,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from prism_jax.prompting.packing import Sizes
-from prism_jax.student import StudentConfig
 from prism_jax.student.attention import split_evenly
 from prism_jax.student.dispatch import ChosenPath, attention_path
 from prism_jax.student.heads import Layout
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.prompting.packing import Sizes
 from prism_jax.student.remat import SAVED, Remat
 from prism_jax.training.memory.shapes import StepShape, on_device, persistent
 from prism_jax.training.optimization.frozen import Partition

@@ -14,11 +14,12 @@ from typing import Any, cast
 import jax
 from etils import epath
 
-from prism_jax.prompting.packing import Sizes, empty_row
-from prism_jax.scoring.slots import Slots
-from prism_jax.student import Qwen3, sharding
+from prism_jax.student import sharding
 from prism_jax.student.dispatch import ChosenPath, attention_path, platform
+from prism_jax.student.prompting.packing import Sizes, empty_row
+from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.remat import Remat
+from prism_jax.student.scoring.slots import Slots
 from prism_jax.training.loop import plan
 from prism_jax.training.memory.estimate import Working, estimate, fitted
 from prism_jax.training.memory.shapes import Persistent, StepShape, abstract_batch, device_memory, persistent

@@ -12,9 +12,10 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.prompting.packing import Packed, Sizes
-from prism_jax.scoring.slots import Slots
-from prism_jax.student import StudentConfig, sharding
+from prism_jax.student import sharding
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.prompting.packing import Packed, Sizes
+from prism_jax.student.scoring.slots import Slots
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.optimization.step import abstract_state
 from prism_jax.training.run_config import TrainingConfig

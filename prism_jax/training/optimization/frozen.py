@@ -19,9 +19,9 @@ import jax
 import numpy as np
 from flax import traverse_util
 
-from prism_jax.prompting.packing import Packed
-from prism_jax.scoring.slots import Slots
+from prism_jax.student.prompting.packing import Packed
 from prism_jax.student.qwen3 import Params, Qwen3, Tree
+from prism_jax.student.scoring.slots import Slots
 
 STACK = "layers"
 

@@ -18,10 +18,10 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from prism_jax.decision import losses
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.prompting.packing import Packed
-from prism_jax.scoring.slots import Slots
 from prism_jax.student.heads import token_cross_entropy
+from prism_jax.student.prompting.packing import Packed
 from prism_jax.student.qwen3 import Params, take
+from prism_jax.student.scoring.slots import Slots
 from prism_jax.training.loss_config import LossConfig
 
 TERMS = ("need", "accept", "burden", "response")

@@ -21,10 +21,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.prompting.packing import Packed
-from prism_jax.scoring.slots import Slots
-from prism_jax.student import Qwen3, sharding
-from prism_jax.student.qwen3 import Params
+from prism_jax.student import sharding
+from prism_jax.student.prompting.packing import Packed
+from prism_jax.student.qwen3 import Params, Qwen3
+from prism_jax.student.scoring.slots import Slots
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.optimization.frozen import Partition
 from prism_jax.training.optimization.objective import (

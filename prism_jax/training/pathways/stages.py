@@ -6,10 +6,10 @@ import dataclasses
 
 from etils import epath
 
-from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.runtime.dataclass_config import ConfigError
 from prism_jax.runtime.files import parse_json, read_bounded
-from prism_jax.student import StudentConfig
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.prompting.tokenizer import Tokenizer
 from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
 

@@ -12,10 +12,15 @@ import numpy as np
 from jaxtyping import Float
 
 from prism_jax.decision.losses import advantage_weights, reward_weights, slot_target, total_reward
-from prism_jax.prompting.supervised import SupervisedCandidate, SupervisedStep, supervised_candidate, supervised_step
-from prism_jax.prompting.template import Template
 from prism_jax.streams import Candidate, Step, Stream
 from prism_jax.streams.edit import map_candidates, map_steps
+from prism_jax.student.prompting.supervised import (
+    SupervisedCandidate,
+    SupervisedStep,
+    supervised_candidate,
+    supervised_step,
+)
+from prism_jax.student.prompting.template import Template
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.pathways.curated import already_curated, curate, facts_of, facts_of_file, rows_of
 from prism_jax.training.pathways.logged import out_of_fold_acceptance

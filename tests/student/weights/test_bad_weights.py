@@ -11,7 +11,8 @@ import safetensors.numpy
 from hf_models import SPELLINGS, edit_config, edit_tensors
 
 from prism_jax.runtime.files import MOST_LINE_BYTES
-from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.weights import load_gguf, load_hf, save_hf
 from prism_jax.student.weights.safetensors_in import MOST_HEADER_BYTES
 

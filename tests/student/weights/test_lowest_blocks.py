@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from prism_jax.student import Qwen3, StudentConfig
-from prism_jax.student.qwen3 import Tree
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.qwen3 import Qwen3, Tree
 from prism_jax.student.weights import load, load_hf, save_hf
 
 jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})

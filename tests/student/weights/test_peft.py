@@ -12,8 +12,9 @@ import pytest
 import safetensors.numpy
 from hf_models import libraries, random_model
 
-from prism_jax.student import Qwen3, lora
+from prism_jax.student import lora
 from prism_jax.student.lora import LoraConfig
+from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.weights import Pretrained, load, load_hf, read_config
 from prism_jax.student.weights.peft import CONFIG, TENSORS, adapters_as_in, read_adapters, save_adapters
 
@@ -157,7 +158,7 @@ def saved(tmp_path):
     """Adapters of rank 2 on the queries of three layers, and the student that they fit."""
     from hf_models import SIZES
 
-    from prism_jax.student import StudentConfig
+    from prism_jax.student.model_config import StudentConfig
 
     student = StudentConfig(
         vocab_size=SIZES["vocab_size"], hidden_dim=24, num_layers=3, num_heads=4, num_kv_heads=2, head_dim=8, mlp_dim=40

@@ -13,7 +13,8 @@ from gguf_models import write_gguf
 from hf_models import libraries
 from tqdm import tqdm
 
-from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.weights import load_hf, placing, save_hf
 
 # Llama-shaped, so that a GGUF file holds rows in another order.

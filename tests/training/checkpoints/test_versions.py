@@ -15,7 +15,7 @@ import pytest
 import tiny
 from etils import epath
 
-from prism_jax.student import Qwen3
+from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.checkpoints.recovery import restore_latest
 from prism_jax.training.checkpoints.saver import Saver

@@ -5,9 +5,10 @@ import dataclasses
 import numpy as np
 
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.prompting.packing import Sizes, empty_row
-from prism_jax.scoring.slots import Slots
-from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.prompting.packing import Sizes, empty_row
+from prism_jax.student.qwen3 import Qwen3
+from prism_jax.student.scoring.slots import Slots
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.memory.shapes import StepShape

@@ -10,7 +10,7 @@ from jax._src.interpreters.partial_eval import dce_jaxpr  # has no public name
 from jax.sharding import Mesh
 from target_shapes import LOWEST, STUDENT, step_on
 
-from prism_jax.student import Qwen3
+from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.sharding import MESH_AXES
 from prism_jax.training.compiled.theory import Traffic, needed_dots, zero3
 from prism_jax.training.loss_config import LossConfig

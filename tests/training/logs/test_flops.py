@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 import tiny_step
 
-from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.attention import no_branches
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.qwen3 import Qwen3
 from prism_jax.training.logs.flops import Work, flops, work
 
 

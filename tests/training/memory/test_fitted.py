@@ -9,9 +9,10 @@ import tiny_step
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prism_jax.prompting.packing import Sizes, empty_row
-from prism_jax.scoring.slots import Slots
-from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.prompting.packing import Sizes, empty_row
+from prism_jax.student.qwen3 import Qwen3
+from prism_jax.student.scoring.slots import Slots
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training import loop
 from prism_jax.training.memory import estimate as estimate_module

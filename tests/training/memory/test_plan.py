@@ -9,10 +9,11 @@ import pytest
 import tiny
 import tiny_step
 
-from prism_jax.prompting.packing import Sizes, empty_row
 from prism_jax.runtime.dataclass_config import from_config_dict
-from prism_jax.scoring.slots import Slots
-from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.prompting.packing import Sizes, empty_row
+from prism_jax.student.qwen3 import Qwen3
+from prism_jax.student.scoring.slots import Slots
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.memory.estimate import estimate
 from prism_jax.training.memory.plan import (

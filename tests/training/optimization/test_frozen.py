@@ -11,7 +11,8 @@ import tiny
 from flax import traverse_util
 
 from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict
-from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.qwen3 import Qwen3
 from prism_jax.training.optimization.frozen import Partition
 from prism_jax.training.run_config import RunConfig, TrainingConfig
 

@@ -12,9 +12,9 @@ from whole_objective import objective
 
 from prism_jax.decision import losses
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.prompting.packing import Packed, decisions, pack
-from prism_jax.scoring.slots import Slots
+from prism_jax.student.prompting.packing import Packed, decisions, pack
 from prism_jax.student.qwen3 import Tree
+from prism_jax.student.scoring.slots import Slots
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.input_pipeline import batches
 from prism_jax.training.optimization.objective import Terms, gate_width, total

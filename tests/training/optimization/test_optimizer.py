@@ -7,7 +7,8 @@ import optax
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.sharding import make_mesh, partition_spec, path_of
 from prism_jax.training.optimization.optimizer import Optimizer, is_matrix, schedule, transformation
 from prism_jax.training.optimization.step import abstract_state

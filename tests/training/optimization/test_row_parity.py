@@ -9,8 +9,8 @@ import pytest
 import tiny
 from tiny_step import LOSS, MESH, POINT, RUN
 
-from prism_jax.scoring.slots import Slots
 from prism_jax.streams import Candidate
+from prism_jax.student.scoring.slots import Slots
 from prism_jax.training.input_pipeline import pack_split
 from prism_jax.training.optimization.step import init_state, make_step
 

@@ -10,13 +10,13 @@ import tiny
 from etils import epath
 from tiny_step import MESH, RUN
 
-from prism_jax.prompting.packing import pack
-from prism_jax.prompting.supervised import supervised_step
-from prism_jax.prompting.template import WritingConfig
 from prism_jax.runs.pipeline import with_own_fields
 from prism_jax.runtime.dataclass_config import ConfigError
 from prism_jax.streams.edit import map_steps
 from prism_jax.streams.types import SLOW_FIELDS
+from prism_jax.student.prompting.packing import pack
+from prism_jax.student.prompting.supervised import supervised_step
+from prism_jax.student.prompting.template import WritingConfig
 from prism_jax.training.checkpoints.saver import Saver
 from prism_jax.training.loop import plan
 from prism_jax.training.optimization.step import init_state

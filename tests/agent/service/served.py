@@ -1,0 +1,121 @@
+"""A server of decisions on a thread, for tests: its answers are those of a reader that needs no model."""
+
+import dataclasses
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import uvicorn
+from fake_reader import FakeReader, exported
+
+from prism_jax.agent.service.agents import Agents, Models
+from prism_jax.agent.service.answering import Answering
+from prism_jax.agent.service.app import make_app
+from prism_jax.agent.service.connection import listen, make_config
+from prism_jax.agent.service.door import Door
+from prism_jax.agent.service.http import Limits
+from prism_jax.agent.service.http import Served as OneModel
+from prism_jax.agent.service.state_app import make_state_app
+from prism_jax.agent.service.tokens import Tokens
+from prism_jax.decision.calibration import Temperature
+
+
+class Running:
+    """An application on a thread."""
+
+    def __init__(self, app):
+        self.app = app
+        self.server, listening = uvicorn.Server(make_config(app)), listen("127.0.0.1", 0)
+        self.port = listening.getsockname()[1]
+        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listening]})
+
+    def __enter__(self):
+        self.thread.start()
+        while not self.server.started:
+            time.sleep(0.005)
+        self.url = f"http://127.0.0.1:{self.port}"
+        return self
+
+    def __exit__(self, *_):
+        self.server.should_exit = True
+        self.thread.join()
+
+    def ready(self):
+        while self.ask("/readyz")[0] != 200:
+            time.sleep(0.005)
+        return self
+
+    def ask(self, path="/v1/decisions", body=None, method=None, **headers):
+        """Status, body and headers of an answer."""
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        sent = {"content-type": "application/json", **{name.replace("_", "-"): v for name, v in headers.items()}}
+        request = urllib.request.Request(self.url + path, data, sent, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                return answer.status, json.loads(answer.read()), answer.headers
+        except urllib.error.HTTPError as error:
+            text = error.read()
+            return error.code, json.loads(text) if text.startswith(b"{") else text, error.headers
+
+
+class Served(Running):
+    """A server of decisions, with a reader that needs no model; `gate` holds its answers back until it is set."""
+
+    def __init__(self, *, tokens=(), limits=None, load=None, name="tiny"):
+        self.gate = threading.Event()
+        self.gate.set()
+        answering = Answering(FakeReader(slow=False, responses=False), exported(slow=False))
+        answer = answering.answer
+
+        def held(items):
+            assert self.gate.wait(20)
+            return answer(items)
+
+        answering.answer = held
+        served = OneModel(load or (lambda: answering), (limits or Limits()).waiting)
+        super().__init__(make_app(served, name, tokens=Tokens(tokens), limits=limits))
+
+    def __exit__(self, *_):
+        self.gate.set()
+        super().__exit__()
+
+
+class Stateful(Running):
+    """A server of an agent whose state is in a folder, with a reader that needs no model."""
+
+    def __init__(
+        self,
+        folder,
+        *,
+        tokens=(),
+        limits=None,
+        partitions=8,
+        reader=None,
+        settings=None,
+        stated=None,
+        clock=time.time,
+        **options,
+    ):
+        plain = exported(slow=False, responses=False)
+        identity = dict.fromkeys(plain.maps, Temperature(1.0))
+        models = Models(
+            reader or FakeReader(slow=False, responses=False),
+            plain,
+            stated or dataclasses.replace(plain, maps=identity),
+            settings,
+        )
+        super().__init__(
+            make_state_app(
+                Door(
+                    lambda: Agents(models, folder, partitions=partitions, clock=clock),
+                    folder,
+                    (limits or Limits()).waiting,
+                ),
+                tokens=Tokens(tokens),
+                limits=limits,
+                clock=clock,
+                **{"model": "tiny", **options},
+            )
+        )

@@ -1,0 +1,31 @@
+"""A tiny student that reads packed rows."""
+
+import jax
+import pytest
+
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.qwen3 import Qwen3, Tree, take
+
+
+@pytest.fixture(scope="module")
+def model(template):
+    small = dict(hidden_dim=32, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8, mlp_dim=48)
+    return Qwen3(StudentConfig(vocab_size=template.tokenizer.size, **small))
+
+
+@pytest.fixture(scope="module")
+def params(model, draw_params):
+    return draw_params(model)
+
+
+@pytest.fixture(scope="module")
+def slots(model, params, template):
+    """From a batch to the logits of both kinds of slots and the hidden states that predict responses, compiled."""
+
+    def read(batch, window, visible):
+        hidden = model.branch_hidden(params, Tree.of(batch), window, visible)
+        places = (batch.need_slot, batch.accept_slot)
+        answers = [model.answers(params, hidden, place, template.yes, template.no) for place in places]
+        return *answers, take(hidden, batch.response_source)
+
+    return jax.jit(read, static_argnums=(1, 2))
