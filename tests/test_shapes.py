@@ -280,7 +280,6 @@ TAKEN = {
     "people": {
         "null": "forgotten people.0.time recalibration",
         "empty": "people people.0.answered records",
-        "true": "format",
     },
     "streams": {
         "null": "*_text *.logged *_true *.propensity *.response *.teacher_* *.0.text *.y_* *.rationale",

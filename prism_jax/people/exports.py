@@ -2,35 +2,109 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal
 
 from prism_jax.decision import alarm
 from prism_jax.decision.person import Population
 from prism_jax.people.recalibration import Recalibration
-from prism_jax.runtime.files import check_keys, check_text
+from prism_jax.runtime.schema import Words, between, decode
 
 FORMAT = 1
 LARGEST = 100.0
 """Largest size of a parameter of the population, in log-odds or their square."""
-MOST_WHOLE = 2**53
-_STORE = ("format", "population", "recalibration", "forgotten", "highest_number", "records", "people")
-_PERSON = ("number", "name", "mean", "variance", "answers", "time", "alarm", "rang", "answered")
 
 
 class StoreError(ValueError):
     """A store, or an export of one, that cannot be used; the message names the file, what was found and expected."""
 
 
-class StoreContent(NamedTuple):
-    """The content of an export, checked; people are objects with the keys that `PeopleStore.describe` gives."""
+def _components(state: tuple[float, ...]) -> tuple[float, ...]:
+    if len(state) != alarm.COMPONENTS:
+        raise ValueError(f"found {len(state)} numbers, expected {alarm.COMPONENTS}")
+    return state
 
-    population: Population
-    recalibration: Mapping[str, float] | None
-    forgotten: Mapping[str, float] | None
-    highest_number: int
-    records: list[tuple[str, str]]
-    people: list[Mapping[str, Any]]
+
+def _words_or_none(text: str) -> str:
+    if text and not text.strip():  # a store's own offers have no run
+        raise ValueError(f"found {text!r:.40}, expected words, or an empty text")
+    return text
+
+
+_Size = Annotated[float, between(-LARGEST, LARGEST)]
+_Anything = Annotated[float, between(-1e18, 1e18)]
+_Count = Annotated[int, between(0, 2**53)]
+_Part = Annotated[str, _words_or_none]
+_Pair = tuple[_Part, _Part]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Person:
+    """A person as `PeopleStore.describe` gives them."""
+
+    number: Annotated[int, between(1, 2**53)]
+    name: Words
+    mean: _Anything
+    variance: Annotated[float, between(0.0, LARGEST**2)]
+    answers: _Count
+    time: _Anything | None
+    alarm: Annotated[tuple[Annotated[float, between(-1e9, 1e9)], ...], _components]
+    rang: bool
+    answered: tuple[_Pair, ...]
+
+
+def _in_bounds(population: Population) -> Population:
+    least = {
+        "scale": 0.0,
+        "bias": -LARGEST,
+        "spread": 1e-9,
+        "drift": 0.0,
+    }  # with a negative scale, offers rank reversed
+    for name, number in population._asdict().items():
+        if not least[name] <= number <= LARGEST:
+            raise ValueError(f"{name}: found {number}, expected a number from {least[name]:g} to {LARGEST:g}")
+    return population
+
+
+_Population = Annotated[Population, _in_bounds]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Recalibration:
+    scale: _Size
+    bias: _Size
+    variance_scale: Annotated[float, between(0.0, LARGEST)]
+    variance_bias: Annotated[float, between(0.0, LARGEST)]
+    covariance: _Size
+
+    def __post_init__(self) -> None:
+        if self.covariance**2 > self.variance_scale * self.variance_bias * (1 + 1e-9):
+            raise ValueError(f"covariance: found {self.covariance}, expected that of these variances")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Forgotten:
+    """What remains of people who were deleted."""
+
+    log: _Anything
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StoreContent:
+    """The content of an export, checked."""
+
+    format: Literal[1]
+    population: _Population
+    recalibration: Annotated[_Recalibration, dataclasses.asdict] | None
+    forgotten: Annotated[_Forgotten, dataclasses.asdict] | None
+    highest_number: _Count
+    records: tuple[_Pair, ...]
+    people: tuple[_Person, ...]
+
+    def __post_init__(self) -> None:
+        if self.highest_number < max([0, *(person.number for person in self.people)]):
+            raise ValueError(f"highest_number: found {self.highest_number}, expected at least that of every person")
 
 
 def read_export(tree: Any, place: str) -> StoreContent:
@@ -38,38 +112,19 @@ def read_export(tree: Any, place: str) -> StoreContent:
 
     Raises StoreError naming the key, for anything else.
     """
-    tree = _object(tree, _STORE, place)
-    if tree["format"] != FORMAT:
-        raise StoreError(f"{place}: format: found {tree['format']!r:.40}, expected {FORMAT}")
-    recalibration, forgotten = tree["recalibration"], tree["forgotten"]
-    if recalibration is not None:
-        recalibration = recalibration_from(recalibration, f"{place}: recalibration")._asdict()
-    if forgotten is not None:
-        _number(_object(forgotten, ("log",), f"{place}: forgotten")["log"], f"{place}: forgotten.log")
-    people = [_person(row, f"{place}: people[{i}]") for i, row in enumerate(_list(tree["people"], f"{place}: people"))]
-    highest = _whole(tree["highest_number"], f"{place}: highest_number", max([0, *(row["number"] for row in people)]))
-    return StoreContent(
-        population_from(tree["population"], f"{place}: population"),
-        recalibration,
-        forgotten,
-        highest,
-        [_pair(row, f"{place}: records[{i}]") for i, row in enumerate(_list(tree["records"], f"{place}: records"))],
-        people,
-    )
+    return decode(StoreContent, tree, place, StoreError)
 
 
 def population_from(tree: Any, place: str) -> Population:
     """Reads numbers named as the fields of `Population`; the key `format` may stand beside them.
 
-    Raises StoreError naming the key, for anything else. A negative scale would say that the score ranks offers the
-    wrong way round.
+    Raises StoreError naming the key, for anything else.
     """
-    numbers = dict(tree) if isinstance(tree, Mapping) else tree
-    if isinstance(numbers, dict) and numbers.pop("format", FORMAT) != FORMAT:
-        raise StoreError(f"{place}.format: found {tree['format']!r:.40}, expected {FORMAT}")
-    numbers = _object(numbers, Population._fields, place)
-    least = {"scale": 0.0, "bias": -LARGEST, "spread": 1e-9, "drift": 0.0}
-    return Population(*(_number(numbers[key], f"{place}.{key}", least[key], LARGEST) for key in Population._fields))
+    if isinstance(tree, Mapping) and "format" in tree:
+        if tree["format"] != FORMAT:
+            raise StoreError(f"{place}: format: found {tree['format']!r:.40}, expected {FORMAT}")
+        tree = {key: tree[key] for key in tree if key != "format"}
+    return decode(_Population, tree, place, StoreError)
 
 
 def recalibration_from(tree: Any, place: str) -> Recalibration:
@@ -77,72 +132,4 @@ def recalibration_from(tree: Any, place: str) -> Recalibration:
 
     Raises StoreError naming the key, for anything but the five numbers of a covariance and its mean.
     """
-    numbers = _object(tree, Recalibration._fields, place)
-    state = Recalibration(
-        *(_number(numbers[key], f"{place}.{key}", -LARGEST, LARGEST) for key in Recalibration._fields)
-    )
-    if min(state.variance_scale, state.variance_bias, 1.0) < 0 or (
-        state.covariance**2 > state.variance_scale * state.variance_bias * (1 + 1e-9)
-    ):
-        raise StoreError(f"{place}: found {state!r:.200}, expected variances and a covariance")
-    return state
-
-
-def _person(tree: Any, place: str) -> Mapping[str, Any]:
-    row = _object(tree, _PERSON, place)
-    _text(row["name"], f"{place}.name")
-    _number(row["mean"], f"{place}.mean")
-    _number(row["variance"], f"{place}.variance", 0.0, LARGEST**2)
-    _whole(row["number"], f"{place}.number", 1)
-    _whole(row["answers"], f"{place}.answers", 0)
-    if row["time"] is not None:
-        _number(row["time"], f"{place}.time")
-    if type(row["rang"]) is not bool:
-        raise StoreError(f"{place}.rang: found {row['rang']!r:.40}, expected true or false")
-    state = _list(row["alarm"], f"{place}.alarm")
-    if len(state) != alarm.COMPONENTS:
-        raise StoreError(f"{place}.alarm: found {len(state)} numbers, expected {alarm.COMPONENTS}")
-    for value in state:
-        _number(value, f"{place}.alarm", -1e9, 1e9)
-    pairs = [_pair(pair, f"{place}.answered") for pair in _list(row["answered"], f"{place}.answered")]
-    return {**row, "answered": pairs}
-
-
-def _object(tree: Any, keys: tuple[str, ...], place: str) -> Mapping[str, Any]:
-    if not isinstance(tree, Mapping):
-        raise StoreError(f"{place}: found {type(tree).__name__}, expected an object with the keys {', '.join(keys)}")
-    check_keys(tree, keys, place, StoreError)
-    return tree
-
-
-def _list(value: Any, place: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise StoreError(f"{place}: found {type(value).__name__}, expected a list")
-    return value
-
-
-def _pair(value: Any, place: str) -> tuple[str, str]:
-    if not isinstance(value, list) or len(value) != 2:
-        raise StoreError(f"{place}: found {type(value).__name__}, expected a list of two texts")
-    first, second = ("" if text == "" else _text(text, place) for text in value)  # a store's own offers have no run
-    return first, second
-
-
-def _text(value: Any, place: str) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise StoreError(f"{place}: found {type(value).__name__}, expected words")
-    check_text(value, place, StoreError)
-    return value
-
-
-def _whole(value: Any, place: str, least: int) -> int:
-    if type(value) is not int or not least <= value <= MOST_WHOLE:
-        raise StoreError(f"{place}: found {value!r:.40}, expected a whole number of at least {least}")
-    return value
-
-
-def _number(value: Any, place: str, low: float = -1e18, high: float = 1e18) -> float:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not low <= value <= high:  # false for NaN
-        raise StoreError(f"{place}: found {value!r:.40}, expected a number from {low:g} to {high:g}")
-    return float(value)
+    return Recalibration(**dataclasses.asdict(decode(_Recalibration, tree, place, StoreError)))

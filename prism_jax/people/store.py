@@ -191,14 +191,14 @@ class PeopleStore:
         rows = self._rows("SELECT seq FROM sqlite_sequence WHERE name = 'people'")
         return int(rows[0][0]) if rows else 0
 
-    def _restore(self, row: Mapping[str, Any], run: str | None) -> None:
+    def _restore(self, person: Any, run: str | None) -> None:
         columns = ("number", "name", "mean", "variance", "answers", "time")
         self._rows(
             f"INSERT INTO people ({_PERSON}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (*(row[key] for key in columns), json.dumps(row["alarm"]), row["rang"]),
+            (*(getattr(person, name) for name in columns), json.dumps(person.alarm), person.rang),
         )
-        for of_run, offer in row["answered"]:
-            self._rows("INSERT INTO answers VALUES (?, ?, ?)", ("" if of_run == run else of_run, offer, row["number"]))
+        for of_run, offer in person.answered:
+            self._rows("INSERT INTO answers VALUES (?, ?, ?)", ("" if of_run == run else of_run, offer, person.number))
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         try:

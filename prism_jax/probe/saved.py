@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import safetensors
@@ -26,13 +26,14 @@ from prism_jax.probe.probe_config import NeedTarget
 from prism_jax.probe.window import WINDOW
 from prism_jax.probe.words import ACCEPT_COLUMNS, NEED_COLUMNS
 from prism_jax.runtime.digests import check_contents, write_digests
-from prism_jax.runtime.files import check_absent, check_keys, encode_json, new_folder, parse_json, read_bounded
+from prism_jax.runtime.files import check_absent, encode_json, new_folder, parse_json, read_bounded
+from prism_jax.runtime.schema import decode
 
 FORMAT = 1
 SOURCE = "`python -m prism_jax probe`"
 _COLUMNS = {"accept": ACCEPT_COLUMNS, "need": NEED_COLUMNS}
 _PARTS = ("mean", "scale", "weight")
-_KEYS = ("format", "columns", "window", "intercepts", "maps", "need_target", "states")
+_AGAIN = "the same: train the probe again"
 FILES = ("probe.json", "ngrams.json", "weights.safetensors")
 """The files of a saved probe."""
 _MOST_BYTES = 2**30
@@ -96,42 +97,79 @@ def load_probe(folder: epath.PathLike) -> SavedProbe:
         name: read_bounded(folder / name, SavedProbeError, _MOST_BYTES, f"what {SOURCE} writes") for name in FILES
     }
     check_contents(folder, contents, source=SOURCE)
-    head = parse_json(contents["probe.json"], str(path), SavedProbeError)
-    if not isinstance(head, dict):
-        raise SavedProbeError(f"{path}: found no object with keys, expected what {SOURCE} writes")
-    _check_keys(path, head)
+    head = _decoded(_Head, path, contents["probe.json"])
     tensors = _tensors(folder / "weights.safetensors", contents["weights.safetensors"])
-    names = [*_COLUMNS, *(["states"] if head["states"] is not None else [])]
-    linear = {name: _regression(path, name, tensors, head["intercepts"]) for name in names}
-    idf = _idf(folder / "ngrams.json", contents["ngrams.json"])
-    acceptance = Acceptance(idf, linear["accept"], linear.get("states"))
-    maps = {name: _platt(path, name, head["maps"]) for name in _COLUMNS}
-    probe = Probe(acceptance, linear["need"], maps["accept"], maps["need"], _need_target(path, head))
-    return SavedProbe(probe, head["states"])
+    names = [*_COLUMNS, *(["states"] if head.states is not None else [])]
+    linear = {name: _regression(path, name, tensors, head.intercepts) for name in names}
+    idf = _decoded(_Counts, folder / "ngrams.json", contents["ngrams.json"])
+    acceptance = Acceptance(Idf(idf.documents, idf.frequency), linear["accept"], linear.get("states"))
+    accept, need = (Platt(head.maps[name].b, head.maps[name].a) for name in ("accept", "need"))
+    return SavedProbe(Probe(acceptance, linear["need"], accept, need, head.need_target), head.states)
 
 
-def _check_keys(path: epath.Path, head: Mapping[str, Any]) -> None:
-    if head.get("format") != FORMAT or isinstance(head.get("format"), bool):
-        raise SavedProbeError(
-            f"{path}: format: found {head.get('format')!r:.40}, expected {FORMAT}: train the probe again"
-        )
-    check_keys(head, _KEYS, str(path), SavedProbeError, source=SOURCE)
-    for key in ("columns", "intercepts", "maps"):
-        if not isinstance(head[key], dict):
-            raise SavedProbeError(f"{path}: {key}: found {head[key]!r:.40}, expected an object with keys")
-    if head["states"] is not None and not isinstance(head["states"], dict):
-        raise SavedProbeError(f"{path}: states: found {head['states']!r:.40}, expected an object with keys or null")
+class _Line(NamedTuple):
+    """The map a + b · z."""
+
+    a: float
+    b: float
+
+
+def _columns(of_parts: Mapping[str, Any]) -> Mapping[str, Any]:
     for name, columns in _COLUMNS.items():
-        if head["columns"].get(name) != list(columns):
-            raise SavedProbeError(
-                f"{path}: columns.{name}: found other columns than the {len(columns)} that this version computes, "
-                "expected the same: train the probe again"
-            )
-    if head["window"] != (window := WINDOW._asdict()):
-        raise SavedProbeError(
-            f"{path}: window: found {head['window']!r:.80}, expected {window}, as this version sees a stream: "
-            "train the probe again"
+        if of_parts.get(name) != list(columns):
+            raise ValueError(f"{name}: found other columns than the {len(columns)} of this version, expected {_AGAIN}")
+    return of_parts
+
+
+def _window(window: Any) -> Any:
+    if window != (expected := WINDOW._asdict()):
+        raise ValueError(
+            f"found {window!r:.80}, expected {expected}, as this version sees a stream: train the probe again"
         )
+    return window
+
+
+def _both(of_parts: Mapping[str, Any]) -> Mapping[str, Any]:
+    for name in _COLUMNS:
+        if name not in of_parts:
+            raise ValueError(f"{name}: found nothing, expected this key")
+    return of_parts
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Head:
+    """The keys of probe.json."""
+
+    format: Annotated[Literal[1], "1: train the probe again"]
+    columns: Annotated[Mapping[str, Any], _columns]
+    window: Annotated[Any, _window]
+    intercepts: Annotated[Mapping[str, float], _both]
+    maps: Annotated[Mapping[str, _Line], _both]
+    need_target: NeedTarget
+    states: Mapping[str, Any] | None
+
+    def __post_init__(self) -> None:
+        if self.states is not None and "states" not in self.intercepts:
+            raise ValueError("intercepts.states: found nothing, expected that of the states")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Counts:
+    """The keys of ngrams.json."""
+
+    documents: int
+    frequency: Mapping[str, int]
+
+    def __post_init__(self) -> None:
+        for name, count in self.frequency.items():
+            if not 0 < count <= self.documents:
+                raise ValueError(
+                    f"frequency.{name!a:.40}: found {count}, expected from 1 to the {self.documents} documents"
+                )
+
+
+def _decoded(kind: type, path: epath.Path, data: bytes) -> Any:
+    return decode(kind, parse_json(data, str(path), SavedProbeError), str(path), SavedProbeError)
 
 
 def _tensors(path: epath.Path, content: bytes) -> dict[str, np.ndarray]:
@@ -142,7 +180,7 @@ def _tensors(path: epath.Path, content: bytes) -> dict[str, np.ndarray]:
 
 
 def _regression(
-    path: epath.Path, name: str, tensors: Mapping[str, np.ndarray], intercepts: Mapping[str, Any]
+    path: epath.Path, name: str, tensors: Mapping[str, np.ndarray], intercepts: Mapping[str, float]
 ) -> Linear:
     parts: dict[str, np.ndarray] = {}
     width = len(_COLUMNS[name]) if name in _COLUMNS else None
@@ -157,42 +195,9 @@ def _regression(
         if not np.isfinite(tensor).all() or (part == "scale" and (tensor <= 0).any()):
             raise SavedProbeError(f"{place}: found a value out of range, expected finite numbers (a scale above 0)")
         parts[part] = tensor
-    return Linear(**parts, intercept=_number(path, f"intercepts.{name}", intercepts.get(name)))
-
-
-def _platt(path: epath.Path, name: str, maps: Mapping[str, Any]) -> Platt:
-    numbers = maps.get(name)
-    if not isinstance(numbers, dict) or set(numbers) != {"a", "b"}:
-        raise SavedProbeError(f"{path}: maps.{name}: found {numbers!r:.40}, expected numbers named a and b")
-    bias, scale = (_number(path, f"maps.{name}.{key}", numbers[key]) for key in ("a", "b"))
-    return Platt(scale, bias)
+    return Linear(**parts, intercept=intercepts[name])
 
 
 def _numbers(fitted: Platt) -> dict[str, float]:
-    """The map a + b · z, which `_platt` reads."""
+    """The map a + b · z, which `_Line` reads."""
     return {"a": fitted.bias, "b": fitted.scale}
-
-
-def _need_target(path: epath.Path, head: Mapping[str, Any]) -> NeedTarget:
-    target, known = head["need_target"], get_args(NeedTarget)
-    if target not in known:
-        raise SavedProbeError(f"{path}: need_target: found {target!r:.40}, expected one of {', '.join(known)}")
-    return target
-
-
-def _number(path: epath.Path, key: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
-        raise SavedProbeError(f"{path}: {key}: found {value!r:.40}, expected a finite number")
-    return float(value)
-
-
-def _idf(path: epath.Path, content: bytes) -> Idf:
-    tree = parse_json(content, str(path), SavedProbeError)
-    documents = tree.get("documents") if isinstance(tree, dict) else None
-    frequency = tree.get("frequency") if isinstance(tree, dict) else None
-    if type(documents) is not int or not isinstance(frequency, dict):
-        raise SavedProbeError(f"{path}: found other keys, expected documents (a number) and frequency (an object)")
-    for name, count in frequency.items():
-        if type(count) is not int or not 0 < count <= documents:
-            raise SavedProbeError(f"{path}: frequency.{name!a}: found {count!r:.40}, expected 1 to {documents}")
-    return Idf(documents, frequency)

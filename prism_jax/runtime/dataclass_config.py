@@ -11,20 +11,19 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import difflib
 import functools
 import inspect
 import io
-import math
 import re
 import shlex
 import tokenize
-import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import ml_collections
+
+from prism_jax.runtime.schema import decode, in_words
 
 T = TypeVar("T")
 
@@ -141,85 +140,20 @@ def from_config_dict(
     one), a missing key that has no default, a value of the wrong type, a number that is not finite, or a value that the
     dataclass itself rejects; always with the full dotted key.
     """
-    hints = _type_hints(cls)
-    # T should be bound to dataclasses, but there is no name for them that exists when types are checked at run time.
-    names = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    values = {}
-    for key, value in tree.items():
-        if key not in names:
-            similar = difflib.get_close_matches(str(key), names, n=1)
-            hint = f"did you mean {similar[0]!r}?" if similar else f"expected one of {', '.join(sorted(names))}"
-            raise ConfigError(f"{place}.{key}: unknown key; {hint}")
-        values[key] = _convert(hints[key], value, f"{place}.{key}")
-    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
-        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        if required and field.name not in values:
-            raise ConfigError(f"{place}.{field.name}: found nothing, expected {_in_words(hints[field.name])}")
+    if not isinstance(tree, Mapping | ml_collections.ConfigDict):
+        raise ConfigError(f"{place}: found {in_words(tree)}, expected a section with keys")
+    plain = _plain(tree, place)
     try:
-        return cls(**values)
-    except ConfigError:
-        raise
-    except (ValueError, TypeError) as error:
+        return decode(cls, plain, "", ConfigError)
+    except ConfigError as error:
         raise ConfigError(f"{place}.{error}") from error
 
 
-def _convert(kind: Any, value: Any, place: str) -> Any:
-    """`value` as `kind`, or a ConfigError that names `place`."""
-    origin = typing.get_origin(kind)
-    if origin in (typing.Union, types.UnionType):
-        options = typing.get_args(kind)
-        if value is None and type(None) in options:
-            return None
-        return _convert(next(option for option in options if option is not type(None)), value, place)
-    if origin is tuple:
-        if isinstance(value, str) or not isinstance(value, list | tuple):
-            raise ConfigError(f"{place}: found {value!r}, expected a list")
-        return tuple(_convert(typing.get_args(kind)[0], item, f"{place}[{i}]") for i, item in enumerate(value))
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        return _sections(typing.get_args(kind)[1], value, place)
-    if origin is typing.Literal:
-        if value not in typing.get_args(kind):
-            raise ConfigError(
-                f"{place}: found {value!r}, expected one of {', '.join(map(repr, typing.get_args(kind)))}"
-            )
-        return value
-    if dataclasses.is_dataclass(kind):
-        if dataclasses.is_dataclass(value):
-            return value
-        if not isinstance(value, Mapping | ml_collections.ConfigDict):
-            raise ConfigError(f"{place}: found {value!r}, expected a section with keys")
-        return from_config_dict(typing.cast(type, kind), value, place)
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        try:
-            value = float(value)
-        except OverflowError:
-            raise ConfigError(f"{place}: found a number of {value.bit_length()} bits, expected a float") from None
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise ConfigError(f"{place}: found {value!r} ({type(value).__name__}), expected {_in_words(kind)}")
-    if kind is int and not -(2**63) <= value < 2**63:
-        raise ConfigError(
-            f"{place}: found an integer of {value.bit_length()} bits, expected one from -2**63 to 2**63 - 1"
-        )
-    if kind is float and not math.isfinite(value):
-        raise ConfigError(f"{place}: found {value}, expected a finite number")
-    return value
-
-
-def _sections(kind: Any, value: Any, place: str) -> dict[str, Any]:
-    """Named sections, in the order of their names, which is the one that a `ConfigDict` has."""
+def _plain(value: Any, place: str) -> Any:
+    """A config as plain values, with keys in the order of their names, which is the one that a `ConfigDict` has."""
     if not isinstance(value, Mapping | ml_collections.ConfigDict):
-        raise ConfigError(f"{place}: found {value!r}, expected named sections")
+        return value
     for name in value:
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
-            raise ConfigError(f"{place}: found a section named {name!r}, expected letters, digits and underscores")
-    return {name: _convert(kind, value[name], f"{place}.{name}") for name in sorted(value)}
-
-
-def _in_words(kind: Any) -> str:
-    """A type in the words of messages."""
-    origin = typing.get_origin(kind)
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        return "named sections"
-    if dataclasses.is_dataclass(kind):
-        return "a section with keys"
-    return "a list" if origin is tuple else getattr(kind, "__name__", str(kind))
+            raise ConfigError(f"{place}: found a key named {name!r:.80}, expected letters, digits and underscores")
+    return {name: _plain(value[name], f"{place}.{name}") for name in sorted(value)}

@@ -205,7 +205,9 @@ def _schema(kind: Any, *, optional: bool = False) -> core_schema.CoreSchema:
 def _schema_of_record(kind: Any) -> core_schema.CoreSchema:
     from pydantic_core import core_schema
 
-    schemas = {name: _schema(hint) for name, hint in typing.get_type_hints(kind, include_extras=True).items()}
+    hints = typing.get_type_hints(kind, include_extras=True)
+    names = kind._fields if hasattr(kind, "_fields") else [field.name for field in dataclasses.fields(kind)]
+    schemas = {name: _schema(hints[name]) for name in names}
     if hasattr(kind, "_fields"):
         required = {name: name not in kind._field_defaults for name in schemas}
         of_keys = {name: core_schema.typed_dict_field(schemas[name], required=required[name]) for name in schemas}
@@ -225,9 +227,8 @@ def _schema_of_record(kind: Any) -> core_schema.CoreSchema:
         if default:
             schema = core_schema.with_default_schema(schema, **default)
         fields.append(core_schema.dataclass_field(field.name, schema, kw_only=True))
-    names = [field["name"] for field in fields]
     arguments = core_schema.dataclass_args_schema(kind.__name__, fields, extra_behavior="ignore")
-    schema = core_schema.dataclass_schema(kind, arguments, names, post_init=hasattr(kind, "__post_init__"))
+    schema = core_schema.dataclass_schema(kind, arguments, list(names), post_init=hasattr(kind, "__post_init__"))
     if issubclass(kind, Loose):
         return schema
     return core_schema.no_info_before_validator_function(functools.partial(_check_keys, dict.fromkeys(names)), schema)
@@ -259,6 +260,8 @@ def _message(refused: ValidationError, shown: Callable[[Any], str]) -> str:
     if first["type"] == "missing":
         return f"{place}: found nothing, expected this key"
     found, expected = first["input"], _EXPECTED.get(first["type"], first["msg"])
+    if isinstance(found, int) and not isinstance(found, bool) and expected in _SCALARS[int]:
+        expected = expected.replace("number", "number from -2**63 to 2**63 - 1")
     problem = unencodable(found) if isinstance(found, str) else None
     if problem is None or (expected not in _SCALARS[str] and first["type"] != "string_unicode"):  # the latter of a key
         problem = f"found {shown(found)}, expected {expected}"

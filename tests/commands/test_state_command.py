@@ -224,7 +224,7 @@ def test_export_and_import_give_the_same_people(files, tmp_path):
         job(tmp_path / "copy", import_people=out)
     bad = tmp_path / "bad.json"
     bad.write_text(json.dumps({**json.loads((tmp_path / "people.json").read_text()), "people": [1]}))
-    with pytest.raises(ValueError, match=r"people\[0\]: found int, expected an object"):
+    with pytest.raises(ValueError, match=r"people\[0\]: found 1 .int., expected an object"):
         job(tmp_path / "new", import_people=str(bad))
     assert not (tmp_path / "new").exists()
 

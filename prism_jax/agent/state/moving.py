@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import os
@@ -107,12 +108,14 @@ def import_people(store: StateStore, content: StoreContent, records: epath.PathL
     runs = dict(content.records)
     run = None if records is None else runs.get(os.path.realpath(records))
     for number in range(store.partitions):
-        own = [person for person in content.people if store.number_of(person["name"]) == number]
-        everybodys = content if number == 0 else content._replace(forgotten=None, recalibration=None, records=[])
+        own = [person for person in content.people if store.number_of(person.name) == number]
+        part = dataclasses.replace(content, people=tuple(own))
+        if number:
+            part = dataclasses.replace(part, forgotten=None, recalibration=None, records=())
         if own or number == 0:
             partition = store.partition(number)
             with partition.transaction():
-                partition.people.restore(everybodys._replace(people=own), run)
+                partition.people.restore(part, run)
     return len(content.people)
 
 

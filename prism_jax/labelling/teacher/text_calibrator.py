@@ -11,17 +11,16 @@ import dataclasses
 import functools
 import itertools
 import json
-import math
 import re
-import reprlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from etils import epath
 from jaxtyping import Float
 
 from prism_jax.runtime.files import read_object, write_json
+from prism_jax.runtime.schema import decode
 from prism_jax.streams import RESPONSE_KEYS, Candidate, Step, Stream
 from prism_jax.streams.edit import map_steps
 from prism_jax.streams.types import SLOW_FIELDS
@@ -86,9 +85,6 @@ def terms(fields: Fields) -> list[str]:
 
 
 FORMAT = 1
-_NUMBERS = ("intercept", "scale", "bias", "base_rate", "regularisation")
-_LISTS = ("terms", "idf", "weights")
-_COUNTS = ("rows", "streams")
 
 
 class TextCalibratorError(ValueError):
@@ -113,6 +109,20 @@ class TextMap:
     regularisation: float  # inverse strength C of the penalty, chosen by cross-validation over streams
     rows: int  # number of rows of the fit
     streams: int  # number of streams of the fit
+
+    def __post_init__(self) -> None:
+        for name in ("idf", "weights"):
+            if len(values := getattr(self, name)) != len(self.terms):
+                raise ValueError(
+                    f"{name}: found {len(values)} numbers, expected {len(self.terms)}, one per entry of terms"
+                )
+        if len(set(self.terms)) < len(self.terms):
+            raise ValueError("terms: found a term twice, expected distinct terms")
+        if not (self.idf > 0).all():
+            raise ValueError(f"idf: found {self.idf.min()}, expected numbers above 0")
+        for name in ("rows", "streams"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: found {getattr(self, name)}, expected a count from 1 on")
 
     @functools.cached_property
     def _places(self) -> dict[str, int]:
@@ -178,47 +188,15 @@ class TextCalibrator:
         write_json(epath.Path(path), {"format": FORMAT, "need": self.need.to_dict(), "accept": self.accept.to_dict()})
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _File:
+    format: Literal[1]
+    need: TextMap
+    accept: TextMap
+
+
 def read_text_calibrator(path: epath.PathLike) -> TextCalibrator:
     """Reads what `TextCalibrator.save` wrote; raises TextCalibratorError naming file and key, for anything else."""
     value = read_object(path, "TextCalibrator.save", TextCalibratorError)
-    _check_keys(value, ("format", "need", "accept"), f"{path}")
-    if value["format"] != FORMAT or isinstance(value["format"], bool):
-        raise TextCalibratorError(f"{path}: format: found {reprlib.repr(value['format'])}, expected {FORMAT}")
-    return TextCalibrator(*(_read_map(value[name], f"{path}: {name}") for name in ("need", "accept")))
-
-
-def _read_map(value: Any, place: str) -> TextMap:
-    names = [field.name for field in dataclasses.fields(TextMap)]
-    _check_keys(value, names, place)
-    for name in _LISTS:
-        if not isinstance(value[name], list) or len(value[name]) != len(value["terms"]):
-            raise TextCalibratorError(f"{place}.{name}: found {reprlib.repr(value[name])}, expected one entry per term")
-    for number, term in enumerate(value["terms"]):
-        if not isinstance(term, str):
-            raise TextCalibratorError(f"{place}.terms[{number}]: found {reprlib.repr(term)}, expected text")
-    if len(set(value["terms"])) < len(value["terms"]):
-        raise TextCalibratorError(f"{place}.terms: found a term twice, expected distinct terms")
-    for name in ("idf", "weights"):
-        for number, entry in enumerate(value[name]):
-            _check_number(entry, f"{place}.{name}[{number}]")
-    for name in _NUMBERS:
-        _check_number(value[name], f"{place}.{name}")
-    for name in _COUNTS:
-        if isinstance(value[name], bool) or not isinstance(value[name], int) or value[name] < 1:
-            raise TextCalibratorError(f"{place}.{name}: found {reprlib.repr(value[name])}, expected a count from 1 on")
-    if value["idf"] and min(value["idf"]) <= 0:
-        raise TextCalibratorError(f"{place}.idf: found {min(value['idf'])}, expected numbers above 0")
-    ready: dict[str, Any] = {name: np.array(value[name], dtype=float) for name in ("idf", "weights")}
-    ready |= {name: float(value[name]) for name in _NUMBERS} | {name: value[name] for name in _COUNTS}
-    return TextMap(terms=tuple(value["terms"]), **ready)
-
-
-def _check_keys(value: Any, names: Sequence[str], place: str) -> None:
-    keys = list(value) if isinstance(value, dict) else reprlib.repr(value)
-    if not isinstance(value, dict) or set(keys) != set(names):
-        raise TextCalibratorError(f"{place}: found {reprlib.repr(keys)}, expected the keys {', '.join(names)}")
-
-
-def _check_number(value: Any, place: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise TextCalibratorError(f"{place}: found {reprlib.repr(value)}, expected a finite number")
+    file = decode(_File, value, str(path), TextCalibratorError)
+    return TextCalibrator(file.need, file.accept)
