@@ -9,11 +9,11 @@ lower blocks are frozen, so each stream is read through them only once (`trainin
 `--config.data.source=DIR` names a folder with the layout of the official repository (thunlp/ProactiveAgent). By default
 ../shared/proactivebench is read where that folder exists; elsewhere, the official archive is downloaded.
 `--config.data.fold=0` to 3 choose the test streams. Rate, soft labels and number of trained blocks were chosen on one
-inner split of the streams outside fold 0's test split. docs/proactivebench.md has the study of all folds.
+inner split of the streams outside fold 0's test split. docs/proactivebench.md has the results of all folds.
 
 Time: six to seven minutes of processor time, a quarter of it for reading the streams through the frozen blocks once.
-Result: fine-tuned up to a block in the middle (`python -m prism_jax experiments nested_student`), it does not beat the
-probe on words, alone or stacked on it.
+Result: fine-tuned up to a block in the middle (`fine_tuned` of `python -m prism_jax experiments field`), it does not
+beat the probe on words.
 """
 
 from prism_jax.runtime.dataclass_config import to_config_dict

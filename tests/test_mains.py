@@ -198,7 +198,6 @@ EMPTY = {
     "probe": ("--config=configs/probe_simulator.py", "--workdir="),
     "promise": ("--promise=burden<=0.2", "--scores="),
     "experiments field": ("--sources=simulator", "--workdir= "),
-    "experiments nested_student": ("--workdir=",),
     "experiments thinking": ("--workdir=",),
     "studies injections": ("--weights=",),
     "studies live_context": ("--workdir=",),
@@ -390,4 +389,5 @@ def test_a_study_without_a_folder_prints_its_table_and_with_one_writes_it(tmp_pa
     assert printed.returncode == written.returncode == 0, printed.stderr + written.stderr
     assert written.stdout.startswith(printed.stdout)
     names = {path.name for path in (tmp_path / "alarms").iterdir()}
-    assert names == {"alarms_1.csv", "alarms_1.md", "alarms_1.tex", "alarms.json"}
+    table = "alarms_01_alarms_of_simulated_people"
+    assert names == {f"{table}.csv", f"{table}.md", f"{table}.tex", "alarms.json"}

@@ -4,7 +4,7 @@ Belongs here: code that trains, runs and evaluates for one experiment; no other 
 fixes its criteria before it runs and prints its results with intervals.
 
 Where to change what:
-- baselines on other people's data: `field/`; the study of single votes: `single_votes.py`
+- baselines on other people's data: `field/`
 - a table of the paper, or a new one: its module in `paper/`, `EXPERIMENTS` in `paper/registry.py`, the row in
   docs/paper.md
 - the students of the paper's tables, or how trainings are kept: `paper/trainings.py`; `prism_jax/runs/store.py`

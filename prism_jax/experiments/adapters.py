@@ -10,10 +10,9 @@ take the same updates. The learning rate of each method and seed is the one of R
 streams. The measures are those of the new domain's test streams. Intervals are 95 % t intervals over seeds; differences
 are paired by seed.
 
-With weights and ProactiveBench, the same on people's votes: SmolLM2 in outer folds of whole streams, as in
-`nested_student`, with the block that a frozen probe chooses inside each fold. There are too few streams to choose a
-learning rate on: that of the config trains parameters, and `TIMES` as much adapters. Trainings are kept in the workdir
-and resume.
+With weights and ProactiveBench, the same on people's votes: SmolLM2 in folds of whole streams, as the field's table
+fine-tunes it. There are too few streams to choose a learning rate on: the table's own trains parameters, and `TIMES` as
+much adapters. Trainings are kept in the workdir and resume.
 """
 
 from __future__ import annotations
@@ -28,23 +27,21 @@ import numpy as np
 from absl import flags
 from etils import epath
 from flax import traverse_util
-from ml_collections import config_flags
 
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.evaluation.protocol import calibrate, evaluate
-from prism_jax.experiments import nested_student
-from prism_jax.experiments.field.measures import SIGNALS, CalibratedFold, signal_of
-from prism_jax.experiments.field.tables import measure
+from prism_jax.experiments.field.fine_tuned import training_on
+from prism_jax.experiments.field.interface import Fold, Run
+from prism_jax.experiments.field.material import read
+from prism_jax.experiments.field.measures import SIGNALS, CalibratedFold, calibrated_folds, signal_of
+from prism_jax.experiments.field.tables import TITLES, measure
 from prism_jax.experiments.intervals import mean_over_seeds, show_interval
 from prism_jax.experiments.paper.domain_transfer import HELD_OUT, SEEN, only, with_files
 from prism_jax.experiments.paper.trainings import TRANSFER
 from prism_jax.experiments.students import THINKING
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runs.store import Store, of_seed
-from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.scores import Scores
-from prism_jax.scores.labels import Signal
-from prism_jax.streams.sources import load_splits
 from prism_jax.student.lora import LoraConfig
 from prism_jax.student.qwen3 import Qwen3
 from prism_jax.training.optimization.frozen import Partition
@@ -56,6 +53,8 @@ RANKS = (4, 16, 64)
 EQUAL = 16
 """The rank of the adapters whose state bounds that of `NEAREST`."""
 RATES = (1e-3, 4e-3, 1.6e-2)
+FOLDS = 4
+"""Number of folds of people's votes."""
 TIMES = 10
 """Factor from the learning rate of parameters to that of adapters, fixed before any result was known."""
 
@@ -201,24 +200,19 @@ def _show(values: np.ndarray, **form: Any) -> str:
     return show_interval(mean_over_seeds(values), **form)
 
 
-def on_votes(config: RunConfig, workdir: epath.Path, resamples: int) -> list[Table]:
+def on_votes(run: Run, source: str, steps: int, resamples: int) -> list[Table]:
     """The same on people's votes: a table per signal, pooled over the outer folds, with paired differences."""
-    reading = nested_student.reading_of(config, nested_student.BLOCKS)
-    states = nested_student.read_all(config, reading, workdir / "states")
+    material, store = read("proactivebench", source), Store(run.cache)
     parts: dict[str, list[CalibratedFold]] = {name: [] for name in METHODS}
-    for fold in range(config.data.folds):
-        of_fold = dataclasses.replace(config, data=dataclasses.replace(config.data, fold=fold))
-        splits = load_splits(of_fold.data, of_fold.simulator)
-        untested = sorted((*splits.train, *splits.calibration), key=lambda stream: stream.id)
-        block = nested_student.best_block(nested_student.worth_of_blocks(untested, states, reading))
-        student = nested_student.up_to(of_fold, block, nested_student.TRAINED)
+    for fold in material.folds(FOLDS):
+        assert isinstance(fold, Fold), "these are streams"
+        student = training_on(fold, run, steps=steps)
         for name in METHODS:
-            scores = nested_student.train_student(_on_votes(student, name), workdir / f"fold{fold}-{name}")
-            parts[name].append(CalibratedFold(scores, calibrate(scores, CalibrationConfig(calibrator="platt"))))
-    titles: dict[Signal, str] = {"accept": "Acceptance of an offer", "need": f"Need at a step, {config.data.need}"}
+            scores = material.labelled(store.scores(name.replace(" ", "_"), _on_votes(student, name)))
+            parts[name] += calibrated_folds([scores], CalibrationConfig("platt"))
     pairs = [(FULL, name) for name in METHODS if name != FULL]
     return [
-        measure({name: signal_of(parts[name], signal) for name in METHODS}, titles[signal], resamples, pairs)
+        measure({name: signal_of(parts[name], signal) for name in METHODS}, TITLES[signal], resamples, pairs)
         for signal in SIGNALS
     ]
 
@@ -236,7 +230,6 @@ def _on_votes(config: RunConfig, name: str) -> RunConfig:
 def define_flags() -> None:
     """Defines the command-line flags."""
     flags.DEFINE_string("workdir", None, "Folder for the trainings and tables.", required=True)
-    config_flags.DEFINE_config_file("student", "configs/smollm2_proactivebench.py", "Config of the run on votes.")
     flags.DEFINE_string("weights", "", "SmolLM2's weights, for people's votes; empty leaves them out.")
     flags.DEFINE_string("source", "", "Folder with ProactiveBench's repository.")
     flags.DEFINE_integer("steps", 32, "Number of training steps per fold on people's votes.", lower_bound=1)
@@ -251,8 +244,5 @@ def main() -> Iterable[Table]:
     with store.claimed():
         yield table([run_seed(seed, store) for seed in SEEDS])
     if options.weights:
-        config = nested_student.with_sources(
-            from_config_dict(RunConfig, options.student), options.source, options.weights
-        )
-        training = dataclasses.replace(config.training, steps=options.steps, checkpoint_every=options.steps)
-        yield from on_votes(dataclasses.replace(config, training=training), workdir / "votes", options.resamples)
+        run = Run(workdir / "votes", weights=options.weights)
+        yield from on_votes(run, options.source, options.steps, options.resamples)

@@ -35,14 +35,23 @@ def folds(streams: Sequence[Stream], folds: int, fold: int, *, calibration: floa
         raise ValueError(f"folds: found {folds}, expected at least 2")
     if not 0 <= fold < folds:
         raise ValueError(f"fold: found {fold}, expected 0 to {folds - 1} (folds = {folds})")
-    _check_share("calibration", calibration)
     laid_out = _lay_out(streams, f"{seed} fold")
     test = laid_out[fold::folds]
-    other_streams = [stream for i, stream in enumerate(laid_out) if i % folds != fold]
-    drawn, train = _draw(other_streams, _count(calibration, len(other_streams)), f"{seed} calibration")
+    drawn, train = for_calibration(
+        [stream for i, stream in enumerate(laid_out) if i % folds != fold], calibration, seed
+    )
     return _splits(
         train, drawn, test, f"use fewer folds than {folds}, lower calibration = {calibration}, or add streams"
     )
+
+
+def for_calibration(streams: Sequence[Stream], share: float = 0.25, seed: int = 0) -> tuple[list[Stream], list[Stream]]:
+    """Draws a share of streams, at least one, for calibration; returns them and the others, which train.
+
+    ValueError in one line for a share that is not between 0 and 1.
+    """
+    _check_share("calibration", share)
+    return _draw(streams, _count(share, len(streams)), f"{seed} calibration")
 
 
 def with_validation(splits: Splits, share: float, *, seed: int = 0) -> Splits:

@@ -77,6 +77,20 @@ def test_answers_that_nobody_can_read_tell_nothing_and_a_server_that_refuses_is_
         BASELINES["stated"].score(FOLD, run_of(tmp_path, fake.url))
 
 
+def test_need_is_neither_asked_for_nor_filled_in_where_nobody_reads_it(tmp_path):
+    def brain(body):
+        return "Sure!" if about(body) == "coffee" else json.dumps({"probability": P[about(body)]})
+
+    with FakeEndpoint(brain) as fake:
+        run = run_of(tmp_path, fake.url)
+        some, none = (
+            BASELINES["stated"].score(Fold(0, (), [stream(name, offer)], need=False), run)
+            for name, offer in (("ada", "tea"), ("ben", "coffee"))
+        )
+    assert not some.has_need and not none.has_need
+    assert set(some.p_accept_fast) == {0.8} and set(none.p_accept_fast) == {0.5}
+
+
 def test_votes_are_seeded_and_those_that_nobody_can_read_do_not_count(tmp_path):
     seeds = []
 

@@ -46,7 +46,7 @@ Found = tuple[T | None, str | None]
 class Probabilities(NamedTuple):
     """What a model says of one step."""
 
-    need: float
+    need: float | None  # None where it was not asked for
     accept: tuple[float, ...]  # of each candidate
 
 
@@ -114,8 +114,10 @@ def say_missing(label: str, steps: int, problems: Mapping[str, int]) -> None:
 
 def scores_of(fold: Fold, run: Run, answers: Answers[Probabilities]) -> Scores:
     """The scores of the sample; a step without an answer gets the mean of the others, one half without any."""
-    read = [answer for answer in answers.values() if answer is not None] or [Probabilities(0.5, (0.5,))]
-    need = float(np.mean([answer.need for answer in read]))
+    unknown = Probabilities(0.5 if fold.need else None, (0.5,))
+    read = [answer for answer in answers.values() if answer is not None] or [unknown]
+    needs = [answer.need for answer in read if answer.need is not None]
+    need = float(np.mean(needs)) if needs else None
     accept = float(np.mean(np.concatenate([answer.accept for answer in read])))
 
     def rows() -> Iterator[dict[str, Any]]:
@@ -124,8 +126,9 @@ def scores_of(fold: Fold, run: Run, answers: Answers[Probabilities]) -> Scores:
                 answers[stream.id, number] or Probabilities(need, (accept,) * len(step.candidates))
                 for number, step in zip(numbers, stream.steps, strict=True)
             ]
-            of_needs, of_offers = [one.need for one in filled], [p for one in filled for p in one.accept]
-            for row in rows_of_streams([stream], of_needs, of_offers, split="test", fold=fold.number):
+            of_needs = [one.need for one in filled if one.need is not None]
+            of_offers = [p for one in filled for p in one.accept]
+            for row in rows_of_streams([stream], of_needs or None, of_offers, split="test", fold=fold.number):
                 yield row | {"step": numbers[row["step"]]}
 
     return Scores.from_rows(rows())
@@ -168,25 +171,25 @@ def _of_questions(
 ) -> Callable[[Client, Stream], Awaitable[list[Found[Probabilities]]]]:
     """Work on a stream, of work on the text of each question about it; need is that silence is not accepted.
 
-    Where nobody reads a p_need, nothing is asked about silence, which then is never accepted.
+    Where nobody reads a p_need, nothing is asked about silence.
     """
 
     async def on_stream(client: Client, stream: Stream) -> list[Found[Probabilities]]:
-        found: list[list[Found[float]]] = [[] if fold.need else [(0.0, None)] for _ in stream.steps]
+        found: list[list[Found[float]]] = [[] for _ in stream.steps]
         asked = [one for one in questions(stream, MOST_EVENTS) if fold.need or one.candidate is not None]
         for one, answer in zip(asked, await all_of(work(client, one.text) for one in asked), strict=True):
             found[one.step].append(answer)
-        return [_probabilities(of_step) for of_step in found]
+        return [_probabilities(of_step, fold.need) for of_step in found]
 
     return on_stream
 
 
-def _probabilities(found: Sequence[Found[float]]) -> Found[Probabilities]:
-    """Those of a step, of which every question must have an answer."""
+def _probabilities(found: Sequence[Found[float]], need: bool) -> Found[Probabilities]:
+    """Those of a step, of which every question must have an answer; the first is about silence where need is asked."""
     read = [p for p, _ in found if p is not None]
     if len(read) < len(found):
         return None, next(problem for _, problem in found if problem is not None)
-    return Probabilities(1 - read[0], tuple(read[1:])), None
+    return (Probabilities(1 - read[0], tuple(read[1:])) if need else Probabilities(None, tuple(read))), None
 
 
 def decide_told(fold: Fold, run: Run, ratio: float) -> Decisions:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prism_jax.experiments.field import asked, bench_agent, probes, rates, slots, texts, tfidf
+from prism_jax.experiments.field import asked, bench_agent, fine_tuned, probes, rates, slots, texts, tfidf
 from prism_jax.experiments.field.interface import Baseline
 
 BASELINES: dict[str, Baseline] = {
@@ -17,6 +17,7 @@ BASELINES: dict[str, Baseline] = {
         probes.WORDS,
         probes.GIVEN_ACCEPT,
         probes.STATES,
+        fine_tuned.FINE_TUNED,
         slots.ZERO_SHOT,
         slots.DECISIONS,
         slots.SYSTEM_ONE,

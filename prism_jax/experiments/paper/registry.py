@@ -82,12 +82,6 @@ STUDIES: dict[str, Study] = {
     "need_target": Study("Whether need given acceptance removes the regret of dependence.", "11 minutes"),
     "need_target_costs": Study("What both meanings of p_need cost, with fewer rows, too.", "2 hours", ("workdir",)),
     "field": Study("Baselines on other people's data, with costs and intervals.", "minutes", ("sources", "workdir")),
-    "single_votes": Study("What a model of each annotator is worth.", "a minute", ("source",)),
-    "nested_student": Study(
-        "A fine-tuned student on people's votes, every choice made inside the fold, stacked on the probe.",
-        "half an hour",
-        ("source", "weights", "workdir"),
-    ),
     "promises": Study("Whether promises hold for people who were not drawn.", "a minute", ("log|source",)),
     "counterfactual": Study("How well counterfactual costs cover, on a log whose truth is known.", "minutes", ("log",)),
     "overlap": Study("Which logs counterfactual costs refuse, on made logs.", "10 minutes"),

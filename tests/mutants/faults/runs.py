@@ -114,13 +114,4 @@ EXPERIMENTS = (
         ("experiments/test_field.py",),
         vital=True,
     ),
-    Fault(
-        "stack-fitted-on-test-rows",
-        "experiments/nested_student.py",
-        "rows = calibration & ~np.isnan(y)",
-        "rows = ~np.isnan(y)",
-        "The stack of two students was fitted on the rows that measure it.",
-        ("experiments/test_nested_student.py",),
-        vital=True,
-    ),
 )
