@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from prism_jax.agent.personal import Prediction
 from prism_jax.agent.records import OUTCOMES, OfferOutcome
@@ -20,20 +20,6 @@ class RefusedError(ValueError):
     """An event or outcome that cannot be taken; nothing has changed."""
 
 
-class Place(NamedTuple):
-    """Where an event stands."""
-
-    number: int  # number of the event in its stream, from 0
-    person: str | None  # whose stream it is; None where nobody is named
-
-
-class _OpenOffer(NamedTuple):
-    """An offer that awaits its outcome."""
-
-    time: float  # when it was made, on its stream's clock
-    prediction: Prediction | None  # what it said of its acceptance; None where nobody is named
-
-
 class _Stream:
     """One stream; a list that it may never need is made on first use."""
 
@@ -45,7 +31,8 @@ class _Stream:
         self.time = -math.inf
         self.offers: deque[float] | None = None
         self.thoughts: deque[float] | None = None
-        self.open: dict[str, _OpenOffer] | None = None
+        # when each offer was made, on the stream's clock, and what it said of its acceptance, if somebody is named
+        self.open: dict[str, tuple[float, Prediction | None]] | None = None
         self.answered: dict[str, None] | None = None  # in order, as `open`
 
 
@@ -55,11 +42,11 @@ class Ledger:
     def __init__(self) -> None:
         self._streams: dict[str, _Stream] = {}
 
-    def checked(self, items: Iterable[tuple[str, float, str | None]]) -> list[Place]:
+    def checked(self, items: Iterable[tuple[str, float, str | None]]) -> list[tuple[int, str | None]]:
         """Checks that time goes forward in every stream, and that a stream stays one person's; changes nothing.
 
         `items` are (stream, time, person) of the next events. The first event of a stream says whose it is; a later one
-        may leave it out.
+        may leave it out. Returns the number of each event in its stream, from 0, and whose the stream is.
 
         Raises:
           RefusedError: naming the stream whose clock jumps back or whose person changes.
@@ -79,7 +66,7 @@ class Ledger:
                     f"stream {name!r}: time: found {time}, expected at least {last}, that of the event before: "
                     "events are in time order"
                 )
-            places.append(Place(number, owner))
+            places.append((number, owner))
             ahead[name] = number + 1, time, owner
         return places
 
@@ -118,7 +105,7 @@ class Ledger:
             return
         if state.open is None:
             state.open = {}
-        state.open[offer] = _OpenOffer(time, prediction)
+        state.open[offer] = time, prediction
         _drop_oldest(state.open)
 
     def spent(self, name: str, time: float, kind: str, budget: Budget | None) -> bool:
@@ -163,7 +150,7 @@ class Ledger:
         """The open offers of a stream to somebody named, and what they said of their acceptance."""
         state = self._streams.get(name)
         made = {} if state is None or state.open is None else state.open
-        return [(offer, opened.prediction) for offer, opened in made.items() if opened.prediction is not None]
+        return [(offer, prediction) for offer, (_, prediction) in made.items() if prediction is not None]
 
     def has(self, name: str) -> bool:
         """Whether a stream is known."""

@@ -11,7 +11,7 @@ import functools
 import hashlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -281,13 +281,6 @@ def _log_odds(rows: Float[np.ndarray, "P 2"]) -> list[float]:
     return (z[:, 0] - z[:, 1]).tolist()
 
 
-class OfferStates(NamedTuple):
-    """The states of one event's offers."""
-
-    states: Float[np.ndarray, "offers width"]  # as `prism_jax.probe.states.Reader.read` gives them
-    tokens: int  # number of tokens that were read
-
-
 class LiveStates(_LiveStreams):
     """Reads the states of offers on many live streams, event by event, as `prism_jax.probe.states` reads whole ones.
 
@@ -312,10 +305,11 @@ class LiveStates(_LiveStreams):
         written = self._template.describe()
         self._before, self._after = (len(written[name]["ids"]) for name in ("offer", "accept"))
 
-    def observe(self, items: Sequence[Item]) -> list[OfferStates]:
-        """Appends each event to its stream's trunk, and reads the offers after it.
+    def observe(self, items: Sequence[Item]) -> list[tuple[Float[np.ndarray, "offers width"], int]]:
+        """Appends each event to its stream's trunk, and reads the offers after it: their states, and how many tokens.
 
-        `items` are (stream, event, offers) of distinct streams; a stream is opened when it first occurs.
+        The states are those that `prism_jax.probe.states.Reader.read` gives. `items` are (stream, event, offers) of
+        distinct streams; a stream is opened when it first occurs.
 
         Raises:
           ValueError: naming the stream, for an event that does not fit into the context; no trunk has then changed.
@@ -324,9 +318,7 @@ class LiveStates(_LiveStreams):
         results = self._engine.read(readings)
         self._newest |= {stream: event for stream, event, _ in items}
         return [
-            OfferStates(
-                self._of_offers(states, reading.branches[0].leaves), len(reading.event) + len(reading.branches[0].ids)
-            )
+            (self._of_offers(states, reading.branches[0].leaves), len(reading.event) + len(reading.branches[0].ids))
             for reading, [states] in zip(readings, results, strict=True)
         ]
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -61,9 +61,9 @@ class ProbeReader(FastOnly):
                     f"stream {name!r}: events[{before.number}].time: found {event.time}, expected at least "
                     f"{before.time}: events are in time order"
                 )
-        read = [None] * len(items) if self._live is None else self._live.observe(items)
+        read: Sequence[tuple[Any, int]] = [(None, 0)] * len(items) if self._live is None else self._live.observe(items)
         readings = []
-        for (name, event, offers), new in zip(items, read, strict=True):
+        for (name, event, offers), (states, tokens) in zip(items, read, strict=True):
             if name not in self._streams:
                 self._streams[name] = _Stream(LiveWords(name, self._probe.acceptance.idf))
             stream = self._streams[name]
@@ -71,9 +71,9 @@ class ProbeReader(FastOnly):
             texts = json.dumps([event.text, [offer.text for offer in offers]])
             stream.digest = hashlib.sha256(stream.digest + texts.encode()).digest()
             words = stream.words.step(event.text, offers)
-            p_need, p_accept = self._probe.signals(words, None if new is None else new.states)
+            p_need, p_accept = self._probe.signals(words, states)
             z_need, *z_accept = log_odds(np.array([*p_need, *p_accept]), _CERTAIN).tolist()
-            readings.append(FastReading(z_need, tuple(z_accept), 0 if new is None else new.tokens))
+            readings.append(FastReading(z_need, tuple(z_accept), tokens))
         return readings
 
     def follow(self, items: Sequence[Item]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from prism_jax.agent.gating import check_trigger
 from prism_jax.agent.ledger import Ledger, RefusedError
@@ -127,8 +127,8 @@ class _Log:
         if maps is not None:
             if f"need_{thinking}" not in maps:
                 raise ValueError(f"calibration: found no map of the {thinking} pass, expected it: the pass decided")
-            return signals_of(maps, thinking, [raw.need], [raw.accept], [domain])[0]
-        return Signals(*raw, *calibrated, best=max(range(count), key=raw.accept.__getitem__))
+            return signals_of(maps, thinking, [raw[0]], [raw[1]], [domain])[0]
+        return Signals(*raw, *calibrated, best=max(range(count), key=raw[1].__getitem__))
 
     def _decide(self, wave: Sequence[tuple[Step, str, Mapping[str, Any]]]) -> None:
         """Decides on events of distinct streams, as an agent does."""
@@ -192,15 +192,8 @@ def _words(terms: Terms) -> str:
     return f"margin of {point.margin:g}" if terms.trigger == "margin" else f"value at a price of {point.price:g}"
 
 
-class _Slots(NamedTuple):
-    """The probabilities of one pass, raw or calibrated."""
-
-    need: float
-    accept: tuple[float, ...]
-
-
-def _slots(recorded: Mapping[str, Any], name: str, count: int) -> _Slots:
-    """Reads the probabilities of a pass, one of acceptance per candidate."""
+def _slots(recorded: Mapping[str, Any], name: str, count: int) -> tuple[float, tuple[float, ...]]:
+    """Reads the probabilities of a pass, raw or calibrated: of need, and of the acceptance of each candidate."""
     if type(recorded["p_accept"]) is not list or len(recorded["p_accept"]) != count:
         raise ValueError(
             f"{name}.p_accept: found {recorded['p_accept']!r:.80}, expected {count} numbers, one per candidate"
@@ -208,7 +201,7 @@ def _slots(recorded: Mapping[str, Any], name: str, count: int) -> _Slots:
     for key, value in [("p_need", recorded["p_need"]), *(("p_accept", value) for value in recorded["p_accept"])]:
         if type(value) not in (int, float) or not 0 <= value <= 1:
             raise ValueError(f"{name}.{key}: found {value!r:.80}, expected a probability")
-    return _Slots(recorded["p_need"], tuple(recorded["p_accept"]))
+    return recorded["p_need"], tuple(recorded["p_accept"])
 
 
 def _message(error: Exception) -> str:

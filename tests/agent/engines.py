@@ -16,12 +16,10 @@ import urllib.request
 
 import gguf
 import numpy as np
-from etils import epath
+from exported_folder import prism, write
 
-from prism_jax.decision.calibration import Temperature, map_to_dict
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.runs.export import write_tokenizer
-from prism_jax.runtime.digests import write_digests
 
 CONTEXT = 1024
 SERVED = CONTEXT + 7
@@ -42,21 +40,9 @@ def export(folder, template, sample=(), context=CONTEXT):
     """The directory of an exported student without weights: prism.json, the tokenizer, and their digests."""
     folder.mkdir(parents=True, exist_ok=True)
     write_tokenizer(folder, template.tokenizer, context)
-    maps = {"need_fast": Temperature(1.2), "accept_fast": Temperature(0.9)}
-    prism = {
-        "format": 1,
-        "slots": template.describe(),
-        "probability": "in words",
-        "calibration": {name: map_to_dict(one) for name, one in maps.items()},
-        "decision": dataclasses.asdict(OperatingPoint(margin=0.0)),
-        "dynamic": "in words",
-        "responses": False,
-        "checkpoint": 8,
-        "sample": list(sample),
-    }
-    (folder / "prism.json").write_text(json.dumps(prism))
-    write_digests(epath.Path(folder))
-    return folder
+    decision = dataclasses.asdict(OperatingPoint(margin=0.0))
+    own = {"slots": template.describe(), "decision": decision, "responses": False, "sample": list(sample)}
+    return write(folder, prism(slow=False) | own, weights=None)
 
 
 class Fake:

@@ -23,9 +23,10 @@ def prism(slow=True):
     }
 
 
-def write(folder, content=None):
+def write(folder, content=None, weights=b"weights"):
     folder.mkdir(exist_ok=True)
     (folder / "prism.json").write_text(json.dumps(prism() if content is None else content))
-    (folder / "model.safetensors").write_bytes(b"weights")
+    if weights is not None:
+        (folder / "model.safetensors").write_bytes(weights)
     write_digests(epath.Path(folder))
     return folder

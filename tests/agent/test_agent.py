@@ -1,8 +1,6 @@
 """The agent on a reader without a model: what it asks, what it decides, what silence costs."""
 
 import json
-import subprocess
-import sys
 import tracemalloc
 
 import numpy as np
@@ -14,7 +12,7 @@ from prism_jax.agent import ledger
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.exported import Thinking
 from prism_jax.agent.ledger import RefusedError
-from prism_jax.agent.reader import FastReading, Reader, ThinkRequest, Thought
+from prism_jax.agent.reader import FastReading, ThinkRequest, Thought
 from prism_jax.agent.settings import AgentSettings, Critical, Terms
 from prism_jax.agent.steps import Observation
 from prism_jax.decision import gate
@@ -43,10 +41,6 @@ def told(decision):
     record = json.loads(json.dumps(decision.record()))
     assert record.pop("seconds").keys() == {"read", "think", "decide", "respond"}
     return record
-
-
-def test_the_fake_is_a_reader():
-    assert isinstance(FakeReader(), Reader)
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.1, 0.4, 1.0])
@@ -303,29 +297,6 @@ def test_ten_thousand_streams_take_little_memory_and_idle_ones_none():
     kept = sum(one.size_diff for one in tracemalloc.take_snapshot().compare_to(before, "filename"))
     tracemalloc.stop()
     assert kept < 10_000 * 400  # bytes; the reader's trunks come on top
-
-
-LOADED = """
-import json, sys
-sys.path.insert(0, "tests/agent")
-from fake_reader import FakeReader, exported
-import prism_jax.agent
-from prism_jax.agent.agent import Agent
-from prism_jax.streams import Event
-agent = Agent(FakeReader(), exported())
-for number in range(9):
-    agent.observe("s", Event(time=float(number), text="x"))
-print(json.dumps(sorted(sys.modules)))
-"""
-
-
-def test_the_agent_loads_nothing_of_training(root):
-    done = subprocess.run([sys.executable, "-c", LOADED], cwd=root, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    loaded = set(json.loads(done.stdout))
-    assert "prism_jax.agent.agent" in loaded
-    assert not {"orbax", "grain", "optax", "flax", "transformers", "tensorflow", "pyarrow"} & loaded
-    assert not [name for name in loaded if name.startswith(("prism_jax.training", "prism_jax.evaluation"))]
 
 
 def test_offers_that_nobody_answers_are_forgotten_in_the_end(monkeypatch):

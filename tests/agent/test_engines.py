@@ -43,18 +43,35 @@ def folder(template, tmp_path_factory):
     return export(tmp_path_factory.mktemp("export") / "model", template, sample)
 
 
+@pytest.fixture
+def stack():
+    """Closes at the end what a test has opened."""
+    with contextlib.ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def start(template, stack):
+    """Starts fake engines."""
+    return lambda shape, port=0: stack.enter_context(contextlib.closing(Fake(shape, template.tokenizer, port=port)))
+
+
 @pytest.fixture(params=ROUTES)
-def fake(request, template):
-    fake = Fake(request.param, template.tokenizer)
-    yield fake
-    fake.close()
+def fake(request, start):
+    return start(request.param)
 
 
-def reader_of(folder, fake, **options):
-    said = []
-    name = fake if isinstance(fake, str) else fake.name
-    reader = load_engine(folder, read_exported(folder), name, report=said.append, **{"context": CONTEXT} | options)
-    return reader, said
+@pytest.fixture
+def reader_of(stack):
+    """Makes readers of engines, each with what it reports."""
+
+    def make(folder, fake, **options):
+        said = []
+        name = fake if isinstance(fake, str) else fake.name
+        reader = load_engine(folder, read_exported(folder), name, report=said.append, **{"context": CONTEXT} | options)
+        return stack.enter_context(contextlib.closing(reader)), said
+
+    return make
 
 
 def event(number, text=None):
@@ -72,7 +89,7 @@ def expected(template, events, candidates):
     return [log_odds_of(prompt) for prompt in prompts]
 
 
-def test_every_shape_gives_the_log_odds_of_the_templates_own_ids(folder, template, fake):
+def test_every_shape_gives_the_log_odds_of_the_templates_own_ids(folder, template, fake, reader_of):
     reader, said = reader_of(folder, fake)
     assert isinstance(reader, Reader) and reader.warm_up() is None and reader.programs == 0
     assert "served, the same ids of the template, log-odds of 2 sample prompts up to " in said[-1]
@@ -88,7 +105,6 @@ def test_every_shape_gives_the_log_odds_of_the_templates_own_ids(folder, templat
     slots = [body["id_slot"] for _, body in fake.asked if "id_slot" in body][-6:]
     assert not slots or len(set(slots)) == 2  # each stream has its own
     assert ("it does not say" in reader.sent) == (fake.shape == "vllm"), reader.sent
-    reader.close()
 
 
 @pytest.mark.parametrize(
@@ -99,7 +115,7 @@ def test_every_shape_gives_the_log_odds_of_the_templates_own_ids(folder, templat
         ("cut", r"/\S+: found a prompt of \d+ tokens, expected the \d+ that were sent"),
     ],
 )
-def test_an_answer_that_cannot_be_used_is_silence_with_its_reason(folder, template, fake, fault, message):
+def test_an_answer_that_cannot_be_used_is_silence_with_its_reason(folder, template, fake, fault, message, reader_of):
     """The event stays in its stream; the next one is read as if there had been an answer."""
     reader, _ = reader_of(folder, fake)
     reader.warm_up()
@@ -110,40 +126,37 @@ def test_an_answer_that_cannot_be_used_is_silence_with_its_reason(folder, templa
     (found,) = reader.observe([("s", event(1), OFFERS)])
     wanted = expected(template, [event(0), event(1)], OFFERS)
     np.testing.assert_allclose([found.z_need, *found.z_accept], wanted, atol=1e-6)
-    reader.close()
 
 
-def test_neither_key_nor_text_follows_a_redirect_to_another_host(folder, template, fake, monkeypatch):
+def test_neither_key_nor_text_follows_a_redirect_to_another_host(folder, template, fake, monkeypatch, reader_of, start):
     monkeypatch.setenv("ENGINE_KEY", "secret")
-    other = Fake(fake.shape, template.tokenizer)
+    other = start(fake.shape)
     reader, _ = reader_of(folder, fake, key="ENGINE_KEY")
     reader.warm_up()
     fake.elsewhere, fake.always = other.url, "redirect"
     (found,) = reader.observe([("s", event(0), OFFERS)])
     assert isinstance(found, Unanswered) and "where nothing was sent" in found.reason and not other.asked
-    reader.close()
-    other.close()
 
 
-def test_busy_and_broken_answers_are_asked_again(folder, template, fake):
+def test_busy_and_broken_answers_are_asked_again(folder, template, fake, reader_of):
     reader, _ = reader_of(folder, fake)
     reader.warm_up()
     fake.faults = [429, "half", 503, None, 500]
     (found,) = reader.observe([("s", event(0), OFFERS)])
     np.testing.assert_allclose([found.z_need, *found.z_accept], expected(template, [event(0)], OFFERS), atol=1e-6)
-    reader.close()
 
 
-def test_a_dead_engine_is_silence_within_the_deadline_and_comes_back_without_a_restart(folder, template):
-    fake = Fake("llamacpp", template.tokenizer)
+def test_a_dead_engine_is_silence_within_the_deadline_and_comes_back_without_a_restart(folder, template, start, stack):
+    fake = start("llamacpp")
     agent = Agent.load(folder, engine=fake.name, deadline=1.0, context=CONTEXT, report=lambda line: None)
+    stack.callback(agent.reader.close)
     assert agent.observe("s", event(0)).unanswered is None
     fake.close()
     began = time.monotonic()
     decision = agent.observe("s", event(1))
     assert time.monotonic() - began < 3.0
     assert not decision.spoke and decision.reason.startswith("silent: the engine gave no answer")
-    fake = Fake("llamacpp", template.tokenizer, port=fake.port)
+    fake = start("llamacpp", fake.port)
     fake.always = "hang"
     began = time.monotonic()
     assert agent.observe("s", event(2)).reason == "silent: the engine gave no answer within 1 s"
@@ -158,12 +171,10 @@ def test_a_dead_engine_is_silence_within_the_deadline_and_comes_back_without_a_r
     assert "sample: found log-odds up to 3 away from the export's" in agent.observe("s", event(5)).reason
     fake.shift = 0.0
     assert agent.observe("s", event(6)).unanswered is None
-    agent.reader.close()
-    fake.close()
 
 
 @pytest.mark.parametrize("how", ["killed", "restarted", "503", "another name"])
-def test_an_engine_that_is_exchanged_between_two_answers_is_not_believed(folder, template, fake, how):
+def test_an_engine_that_is_exchanged_between_two_answers_is_not_believed(folder, template, fake, how, reader_of, start):
     """Killed and replaced on its port, behind a proxy that says 503 meanwhile, or behind one that says nothing."""
     reader, _ = reader_of(folder, fake)
     fake.names = itertools.repeat("served")
@@ -171,7 +182,7 @@ def test_an_engine_that_is_exchanged_between_two_answers_is_not_believed(folder,
     assert isinstance(reader.observe([("s", event(0), OFFERS)])[0], FastReading)
     if how in ("killed", "restarted"):
         fake.close()
-        fake = Fake(fake.shape, template.tokenizer, port=fake.port)
+        fake = start(fake.shape, fake.port)
     fake.faults = [None, 503] if how == "503" else []
     fake.names = itertools.repeat("other" if how == "another name" else "served")
     fake.shift = 3.0 * (how != "restarted")
@@ -186,39 +197,35 @@ def test_an_engine_that_is_exchanged_between_two_answers_is_not_believed(folder,
     asked = len(fake.asked)
     assert isinstance(reader.observe([("s", event(4), OFFERS)])[0], FastReading)
     assert len(fake.asked) == asked + 1 + len(OFFERS), "what is known is not compared again"
-    reader.close()
-    fake.close()
 
 
-def test_an_engine_of_many_names_or_of_a_new_one_without_a_sample_is_not_believed(folder, template, tmp_path):
-    fake = Fake("vllm", template.tokenizer)
+def test_an_engine_of_many_names_or_of_a_new_one_without_a_sample_is_not_believed(
+    folder, template, tmp_path, reader_of, start
+):
+    fake = start("vllm")
     reader, _ = reader_of(folder, fake)
     reader.warm_up()
     fake.names = (f"m{number}\x1b[2J\n" for number in itertools.count())
     (found,) = reader.observe([("s", event(0), OFFERS)])
     assert "(model: found answers of m0\\x1b[2J, m1\\x1b[2J, m2\\x1b[2J, expected one name: the" in found.reason
-    reader.close()
     reader, _ = reader_of(export(tmp_path / "bare", template), fake)
     fake.names = iter(())
     reader.warm_up()
     assert isinstance(reader.observe([("s", event(0), OFFERS)])[0], FastReading)
     fake.close()
-    fake = Fake("vllm", template.tokenizer, port=fake.port)
+    fake = start("vllm", fake.port)
     fake.about = lambda path, about=fake.about: {"data": [about(path)["data"][0] | {"id": "other"}]}
     (found,) = reader.observe([("s", event(1), OFFERS)])
     assert "sample: found other served, expected served as before" in found.reason
-    reader.close()
     fake.about = type(fake).about.__get__(fake)
     reader, _ = reader_of(export(tmp_path / "other", template), fake)
     for number, (name, said) in enumerate((("m1", None), ("m2", "sample: found m2 served, expected m1 as before"))):
         fake.names = itertools.repeat(name)
         (found,) = reader.observe([("s", event(number), OFFERS)])
         assert isinstance(found, FastReading) if said is None else said in found.reason
-    reader.close()
-    fake.close()
 
 
-def test_another_model_is_refused_before_the_first_event(folder, template, fake, monkeypatch, tmp_path):
+def test_another_model_is_refused_before_the_first_event(folder, template, fake, monkeypatch, tmp_path, reader_of):
     monkeypatch.setattr(fake, "ids", lambda text: [1, 2])
     reader, _ = reader_of(folder, fake)
     with pytest.raises(EngineError, match=r"slots\.need: found the ids \[1, 2\] for 'Needed:' in served, expected \["):
@@ -244,18 +251,20 @@ def test_another_model_is_refused_before_the_first_event(folder, template, fake,
 
 
 @pytest.mark.parametrize("text", ["llamacpp", "tgi:http://host", "vllm:", "vllm:ftp://host"])
-def test_an_engine_that_is_not_one_is_named(folder, text):
+def test_an_engine_that_is_not_one_is_named(folder, text, reader_of):
     with pytest.raises(ValueError, match=r"^--engine: (found|base_url: found)"):
         reader_of(folder, text)
 
 
 @pytest.mark.parametrize("writes", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_trunks_are_those_of_the_live_reader_whoever_shares_the_batch(folder, template, model, draw_params, writes):
+def test_trunks_are_those_of_the_live_reader_whoever_shares_the_batch(
+    folder, template, model, draw_params, writes, reader_of, start
+):
     from prism_jax.agent.live import Live, LiveConfig, most_written
     from prism_jax.student.prompting.template import WritingConfig
     from prism_jax.student.scoring.student import Student
 
-    fake, config = Fake("vllm", template.tokenizer), LiveConfig(context=260, batches=(4,), longest=64)
+    fake, config = start("vllm"), LiveConfig(context=260, batches=(4,), longest=64)
     writing = WritingConfig(field_tokens=4, response_tokens=4)
     student = Student(model, draw_params(model), template)
     options = {"has_slow_pass": False, "writes_responses": writes, "writing": writing}
@@ -275,12 +284,12 @@ def test_trunks_are_those_of_the_live_reader_whoever_shares_the_batch(folder, te
     with pytest.raises(ValueError, match=r"stream 'a': time: found 0\.0, expected at least 1380\.0"):
         reader.observe([("a", event(0), OFFERS[:1])])
     assert reader.history("a") == history
-    reader.close()
-    fake.close()
 
 
-def test_a_deadline_begins_with_an_events_turn_and_a_server_that_hangs_costs_a_batch_one(folder, template):
-    fake = Fake("llamacpp", template.tokenizer)
+def test_a_deadline_begins_with_an_events_turn_and_a_server_that_hangs_costs_a_batch_one(
+    folder, template, reader_of, start
+):
+    fake = start("llamacpp")
     reader, _ = reader_of(folder, fake, deadline=0.5)
     reader.warm_up()
     items = [(f"s{number}", event(number), OFFERS[:1]) for number in range(20)]
@@ -291,8 +300,6 @@ def test_a_deadline_begins_with_an_events_turn_and_a_server_that_hangs_costs_a_b
     assert time.monotonic() - began < 3.0
     assert {one.reason for one in late} == {"the engine gave no answer within 0.5 s"}
     fake.always = None
-    reader.close()
-    fake.close()
 
 
 def test_slots_are_kept_and_the_idlest_stream_gives_its_own():
@@ -308,8 +315,8 @@ def test_slots_are_kept_and_the_idlest_stream_gives_its_own():
     assert slots.take("d") == first["b"]
 
 
-def test_infinite_counts_and_what_a_server_says_are_no_reason_with_texts(folder, template):
-    fake = Fake("llamacpp", template.tokenizer)
+def test_infinite_counts_and_what_a_server_says_are_no_reason_with_texts(folder, template, reader_of, start):
+    fake = start("llamacpp")
     reader, _ = reader_of(folder, fake, deadline=0.5)
     reader.warm_up()
     fake.faults = ["infinite"]
@@ -321,8 +328,6 @@ def test_infinite_counts_and_what_a_server_says_are_no_reason_with_texts(folder,
     fake.always = 500
     (found,) = reader.observe([("s", event(1), OFFERS[:1])])
     assert found.reason == "the engine gave no answer (HTTP 500)" and found.tokens > 0
-    reader.close()
-    fake.close()
 
 
 def lines(count):
@@ -330,10 +335,10 @@ def lines(count):
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def test_the_command_asks_an_engine_and_says_what_it_sent(folder, template, tmp_path):
+def test_the_command_asks_an_engine_and_says_what_it_sent(folder, template, tmp_path, start):
     from test_mains import run
 
-    fake = Fake("sglang", template.tokenizer)
+    fake = start("sglang")
     (tmp_path / "in.jsonl").write_text(lines(6))
     options = (f"--model={folder}", f"--engine={fake.name}", f"--context={CONTEXT}")
     done = run("agent", *options, f"--input={tmp_path / 'in.jsonl'}")
@@ -348,25 +353,22 @@ def test_the_command_asks_an_engine_and_says_what_it_sent(folder, template, tmp_
     assert done.stderr.splitlines()[-1].startswith(
         "error: --deadline: found it with neither --engine nor --decisions, "
     )
-    fake.close()
 
 
-def test_a_server_without_a_state_asks_the_engine_too(folder, template):
+def test_a_server_without_a_state_asks_the_engine_too(folder, template, start, stack):
     pytest.importorskip("fastapi", reason="the server is that of the extra `serve`")
     from prism_jax.agent.service.form import Asked
     from prism_jax.agent.service.loading import answering_of
 
-    fake = Fake("sglang", template.tokenizer)
+    fake = start("sglang")
     options = dict.fromkeys(("decisions", "expect_digest", "gate", "key", "deadline", "keep", "streams"))
     options |= {"model": str(folder), "engine": fake.name, "context": CONTEXT}
-    with contextlib.ExitStack() as stack:
-        events = [event(0), event(1)]
-        (answer,) = answering_of(options, stack)().answer([Asked(tuple(events), OFFERS)])
+    events = [event(0), event(1)]
+    (answer,) = answering_of(options, stack)().answer([Asked(tuple(events), OFFERS)])
     wanted = expected(template, events, OFFERS)
     maps = read_exported(folder).maps
     assert answer.p_need == pytest.approx(apply_map(maps["need_fast"], expit(wanted[0])))
     assert list(answer.p_accept.values()) == pytest.approx(apply_map(maps["accept_fast"], expit(np.array(wanted[1:]))))
-    fake.close()
 
 
 @pytest.fixture(scope="module")
@@ -413,7 +415,7 @@ def slots_of(reader, live, count):
     return np.array(rows)
 
 
-def compare(folder, engine, live):
+def compare(reader_of, folder, engine, live):
     """A hundred events, read by an engine and by our own reader of the same float32 weights."""
     reader, _ = reader_of(folder, engine, deadline=60.0)
     reader.warm_up()
@@ -421,19 +423,18 @@ def compare(folder, engine, live):
     assert np.abs(found - ours).max() < 0.01
     _, tokens, cached = (int(number.replace(",", "")) for number in re.findall(r"[\d,]*\d", reader.sent))
     assert cached > 0.5 * tokens
-    reader.close()
 
 
 @pytest.mark.slow
-def test_llama_cpp_on_the_same_weights_gives_our_log_odds(real, port):
+def test_llama_cpp_on_the_same_weights_gives_our_log_odds(real, port, reader_of):
     """A hundred events of two streams with several candidates, that outgrow their context."""
     path, live, folder = real
     with llama_server(path, port, slots=1, kind="exact"):
-        compare(folder, f"llamacpp:http://127.0.0.1:{port}", live)
+        compare(reader_of, folder, f"llamacpp:http://127.0.0.1:{port}", live)
 
 
 @pytest.mark.study
-def test_vllm_on_the_same_weights_gives_our_log_odds(smollm2_gguf, port, tmp_path):
+def test_vllm_on_the_same_weights_gives_our_log_odds(smollm2_gguf, port, tmp_path, reader_of):
     """As llama.cpp; vLLM's requirements are not ours, so it has an environment of its own."""
     python = os.environ.get("PRISM_VLLM")
     if python is None:
@@ -442,11 +443,11 @@ def test_vllm_on_the_same_weights_gives_our_log_odds(smollm2_gguf, port, tmp_pat
     live, _ = both(path, tmp_path / "bare")
     export_base(path, epath.Path(tmp_path) / "model")
     with vllm_server(python, tmp_path / "model", port):
-        compare(tmp_path / "model", f"vllm:http://127.0.0.1:{port}", live)
+        compare(reader_of, tmp_path / "model", f"vllm:http://127.0.0.1:{port}", live)
 
 
 @pytest.mark.study
-def test_quantised_weights_move_log_odds_and_few_decisions(smollm2_gguf, port, tmp_path, capsys):
+def test_quantised_weights_move_log_odds_and_few_decisions(smollm2_gguf, port, tmp_path, capsys, reader_of):
     """SmolLM2 in Q4_1 whole: llama.cpp rounds activations to 8 bits, ours computes in float32 on the same weights."""
     pytest.importorskip("xllamacpp", reason="no llama.cpp server")
     live, folder = both(smollm2_gguf, tmp_path / "model")
@@ -455,7 +456,6 @@ def test_quantised_weights_move_log_odds_and_few_decisions(smollm2_gguf, port, t
         reader.warm_up()
         jitter = reader.jitter()
         found, ours = slots_of(reader, live, 100).T
-        reader.close()
     away = np.abs(found - ours)
     flips = {share: np.mean((found >= cut) != (ours >= cut)) for share, cut in quartiles(ours)}
     with capsys.disabled():
@@ -519,7 +519,7 @@ def test_kills_of_agent_and_engine_lose_no_record_and_make_none_of_half_an_answe
 
 
 @pytest.mark.slow
-def test_two_agents_on_one_slot_of_llama_cpp_read_what_each_would_read_alone(real, port):
+def test_two_agents_on_one_slot_of_llama_cpp_read_what_each_would_read_alone(real, port, reader_of):
     """Their requests meet in the slot, whose cache then is of the other's stream."""
     path, live, folder = real
     engine = f"llamacpp:http://127.0.0.1:{port}"
@@ -528,7 +528,6 @@ def test_two_agents_on_one_slot_of_llama_cpp_read_what_each_would_read_alone(rea
         reader, _ = reader_of(folder, engine, deadline=60.0)
         reader.warm_up()
         found = [reader.observe([(name, event(number), OFFERS[:2])])[0] for number in range(15)]
-        reader.close()
         return [value for one in found for value in (one.z_need, *one.z_accept)]
 
     with llama_server(path, port, slots=1, kind="exact"), concurrent.futures.ThreadPoolExecutor(2) as pool:

@@ -1,4 +1,6 @@
-"""A server for the tests of the person's page; other files have servers of their own."""
+"""Servers of an agent with state, for tests that ask them over HTTP."""
+
+import contextlib
 
 import pytest
 
@@ -11,8 +13,26 @@ def clock():
 
 
 @pytest.fixture
-def served(tmp_path, clock):
+def start(tmp_path):
+    """Starts servers of the state in this test's folder, or in another one, and stops them in the end."""
     from served import Stateful
 
-    with Stateful(tmp_path / "state", clock=clock) as running:
+    with contextlib.ExitStack() as stack:
+        yield lambda folder=None, **options: stack.enter_context(
+            Stateful(folder or tmp_path / "state", **options)
+        ).ready()
+
+
+@pytest.fixture
+def served(start, clock):
+    return start(clock=clock)
+
+
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory):
+    """A server for requests that change nothing."""
+    from served import Stateful
+    from visitor import Clock
+
+    with Stateful(tmp_path_factory.mktemp("untouched") / "state", clock=Clock()) as running:
         yield running.ready()

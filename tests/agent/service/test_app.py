@@ -27,11 +27,8 @@ pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
 from served import Served
 
 from prism_jax.agent.adapters.client import ClientError, Wire
-from prism_jax.agent.loading import load_decisions
 from prism_jax.agent.service.http import Limits
 from prism_jax.agent.service.tokens import Tokens
-from prism_jax.gate import Gate
-from prism_jax.remote.cache import Cache
 
 QUESTIONS = [
     {"type": "predicate", "name": "need", "instructions": "Is help needed?"},
@@ -163,6 +160,9 @@ def test_both_forms_have_the_same_probabilities(served, state, content):
     _, decision, _ = served.ask(body=body(content, QUESTIONS[:3]))
     expected = {one["name"]: {"type": "noul", "noul": one["probability"]} for one in decision["answers"]}
     assert status == 200 and answer["answers"] == {name: expected[name] for name in ("need", "accept:Look at it?")}
+    seen = [one if isinstance(one, dict) else {"time": 0, "text": one} for one in events]
+    p = wanted(*(one["text"] for one in seen), times=[float(one["time"]) for one in seen])
+    assert [one["noul"] for one in answer["answers"].values()] == pytest.approx(p, abs=1e-6)
     assert answer["model"] == "tiny" and answer["usage"]["input_tokens"] == decision["usage"]["input_tokens"]
 
 
@@ -185,18 +185,28 @@ def test_typesafes_client_gets_its_answers(served):
     assert long.nouls["need"].noul == pytest.approx(wanted("first", "x" * 3000)[0], abs=1e-6)
 
 
-def test_our_client_reads_the_same_by_both_forms(served, tmp_path):
-    events = [Event(time=time, text=text) for time, text in ((0.0, "first"), (90.5, "second"))]
-    offers, gate, found = (Candidate(text="Look at it?"), Candidate()), Gate.at_costs(c_fa=1.0, c_fn=2.0), []
+@pytest.mark.parametrize("form", ["", "systemone:"])
+def test_an_agent_elsewhere_that_asks_for_the_slots_decides_as_one_here(served, tmp_path, form):
+    """Times, candidates and their texts reach the model as they are, by both forms."""
+    from prism_jax.agent.loading import load_decisions
+    from prism_jax.gate import Gate
+    from prism_jax.remote.cache import Cache
+
+    offers, url, gate = (Candidate(text="Tea? (now: 5)"), Candidate()), f"{form}{served.url}/v1", Gate(exported().point)
+    here = Agent(FakeReader(slow=False, responses=False), exported(slow=False, responses=False))
     with Cache(tmp_path / "answers.sqlite", 0.0) as cache:
-        for form in ("", "systemone:"):
-            reader, _ = load_decisions(f"{form}{served.url}/v1", "tiny", gate, cache=cache, questions="slots")
-            found.append([reader.observe([("s", event, offers)])[0] for event in events])
+        there = Agent(*load_decisions(url, "tiny", gate, questions="slots", cache=cache))
+        for number in range(6):
+            event = Event(time=1000.5 * number**2, text=f"event {number}")
+            mine, theirs = here.observe("s", event, offers), there.observe("s", event, offers)
+            assert theirs.unanswered is None and theirs.tokens["read"] == 2 * (number + 1)
+            assert theirs.fast.need == pytest.approx(mine.fast.need, abs=1e-6)
+            assert theirs.fast.accept == pytest.approx(mine.fast.accept, abs=1e-6)
+            assert (theirs.spoke, theirs.candidate) == (mine.spoke, mine.candidate)
+        defaults, _ = load_decisions(url, "tiny", gate, cache=cache)
+        (unanswered,) = defaults.observe([("s", event, offers)])
+        for reader in (there.reader, defaults):
             reader.close()
-        defaults, _ = load_decisions(f"systemone:{served.url}/v1", "tiny", gate, cache=cache)
-        (unanswered,) = defaults.observe([("s", events[0], offers)])
-        defaults.close()
-    assert found[0] == found[1] and [one.tokens for one in found[0]] == [1, 2]
     assert unanswered.reason == (
         "the decision model refuses the question of acceptance of candidate 0; one that prism_jax serves is asked by "
         "--questions=slots"
@@ -242,8 +252,8 @@ def test_a_compressed_body_is_decoded_within_the_bound(encoding):
     with Served(limits=Limits(body=2000)) as served:
         served.ready()
         assert ask(body())[:2] == served.ask(body=body())[:2]
-        status, answer, _ = ask(body("x" * 10**6))
-        assert status == 413 and answer["error"]["message"].startswith("body: found more than 2000 bytes")
+        for status, answer, _ in (ask(body("x" * 10**6)), served.ask(body=body("x" * 2500))):
+            assert status == 413 and answer["error"]["message"].startswith("body: found more than 2000 bytes")
         status, answer, _ = ask(body(), pack=bytes)
         assert status == 400 and answer["error"]["message"].startswith("body: found it not in its Content-Encoding")
         for pack in (
@@ -254,14 +264,6 @@ def test_a_compressed_body_is_decoded_within_the_bound(encoding):
             assert status == 400 and "it ends too early, or more follows" in answer["error"]["message"]
         status, answer, _ = served.ask(body=body(), content_encoding=f"{encoding}, br")
         assert status == 415 and "expected zstd, gzip or deflate, once" in answer["error"]["message"]
-
-
-def test_events_have_their_times(served):
-    parts = [[{"type": "input_json", "data": {"time": t, "text": "again"}}] for t in (0, 7200.5)]
-    content = [{"role": "user", "content": part} for part in parts]
-    _, answer, _ = served.ask(body=body(content))
-    expected = wanted("again", "again", times=[0.0, 7200.5])[0]
-    assert answer["answers"][0]["probability"] == pytest.approx(expected, abs=1e-6)
 
 
 def json_part(**data):
@@ -331,14 +333,6 @@ def test_a_page_in_a_browser_cannot_ask_under_a_name_of_its_own(served):
     assert status == 422 and "expected application/json" in answer["error"]["message"]
 
 
-def test_a_long_body_is_refused_before_it_is_held():
-    with Served(limits=Limits(body=2000)) as served:
-        served.ready()
-        assert served.ask(body=body("x" * 1500))[0] == 200
-        status, answer, _ = served.ask(body=body("x" * 2500))
-        assert status == 413 and answer["error"]["message"].startswith("body: found more than 2000 bytes")
-
-
 def test_only_who_has_a_token_may_ask(tmp_path):
     file = tmp_path / "tokens"
     file.write_text("first\n\n second \n")
@@ -354,15 +348,6 @@ def test_only_who_has_a_token_may_ask(tmp_path):
             assert served.ask(body=body(), Authorization=f"Bearer {token}", Host="any.example")[0] == 200
     read = Tokens.read(str(file))
     assert read.caller(b"Bearer first") != read.caller(b"bearer second")
-    for content, words in (
-        ("", ": found no token"),
-        ("one too many words\n", ":1: found 4 words"),
-        ("fine\n9f3c decide,read\n", ":2: found scopes where a token is"),
-        ("north all\n", ":1: found scopes where a token is"),
-    ):
-        file.write_text(content)
-        with pytest.raises(ValueError, match=f"tokens{words}, expected bearer tokens, one a line"):
-            Tokens.read(str(file))
 
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
@@ -380,14 +365,6 @@ def test_a_file_knows_its_own_tokens_whatever_their_letters(token, mark, tmp_pat
         assert Wire(served.url, token, 5.0).post("/v1/decisions", body(), {}) if served.ready() else None
         with pytest.raises(ClientError, match="401"):
             Wire(served.url, token + "x", 5.0).post("/v1/decisions", body(), {})
-
-
-@pytest.mark.parametrize("content", ["clé".encode("latin-1"), "token".encode("utf-16"), b"one\n\xff two\n"])
-def test_a_file_of_tokens_that_is_not_utf_8_is_refused(content, tmp_path):
-    file = tmp_path / "tokens"
-    file.write_bytes(content)
-    with pytest.raises(ValueError, match=r"tokens:[12]: found text that is not UTF-8, expected bearer tokens"):
-        Tokens.read(str(file))
 
 
 def test_who_has_no_token_is_refused_before_a_body_is_read_and_none_may_stall():
@@ -481,26 +458,3 @@ def test_a_server_that_stops_finishes_what_it_has_begun():
     with contextlib.suppress(urllib.error.URLError):
         served.ask("/healthz")
         raise AssertionError("it still answers")
-
-
-def test_an_agent_elsewhere_that_asks_for_the_slots_decides_as_one_here(tmp_path):
-    """Times, candidates and their texts reach the model as they are."""
-    from prism_jax.agent.loading import load_decisions
-    from prism_jax.gate import Gate
-    from prism_jax.remote.cache import Cache
-
-    offers = (Candidate(text="Tea? (now: 5)"), Candidate())
-    here = Agent(FakeReader(slow=False, responses=False), exported(slow=False, responses=False))
-    with Served() as served, Cache(tmp_path / "answers.sqlite", 0.0) as cache:
-        served.ready()
-        url = f"{served.url}/v1"
-        reader, bare = load_decisions(url, "tiny", Gate(exported().point), questions="slots", cache=cache)
-        there = Agent(reader, bare)
-        for number in range(6):
-            event = Event(time=1000.0 * number**2, text=f"event {number}")
-            mine, theirs = here.observe("s", event, offers), there.observe("s", event, offers)
-            assert theirs.unanswered is None
-            assert theirs.fast.need == pytest.approx(mine.fast.need, abs=1e-6)
-            assert theirs.fast.accept == pytest.approx(mine.fast.accept, abs=1e-6)
-            assert (theirs.spoke, theirs.candidate) == (mine.spoke, mine.candidate)
-        reader.close()

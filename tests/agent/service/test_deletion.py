@@ -61,18 +61,6 @@ def test_a_persons_stream_is_refused_and_stays(served):
     assert served.ask("/v1/streams/s?person=ada", method="DELETE")[0] == 422
 
 
-def test_a_tenant_deletes_none_of_another_tenants_streams(tmp_path):
-    with Stateful(tmp_path, tokens=[("north", "first"), ("south", "second")]) as served:
-        served.ready()
-        asked = {"stream": "s", "time": 1.0, "p_need": 0.5, "p_accept": 0.5}
-        for token in ("first", "second"):
-            assert served.ask("/v1/decide", asked, authorization=f"Bearer {token}")[0] == 200
-        assert served.ask("/v1/streams/s", method="DELETE", authorization="Bearer first")[1] == {"streams": 1}
-        left = [served.ask("/v1/records", authorization=f"Bearer {one}")[1]["records"] for one in ("first", "second")]
-        assert [len(one) for one in left] == [0, 1]
-        assert served.ask("/v1/streams/s", method="DELETE")[0] == 401
-
-
 def test_a_stream_is_deleted_at_its_owner_and_new_at_every_door(tmp_path):
     async def work(together):
         one, two = together.door(), together.door()
@@ -125,7 +113,7 @@ def test_a_claim_of_which_nothing_came_goes_with_its_stream_and_a_newer_one_stay
     run(tmp_path, work)
 
 
-def test_over_http_what_is_left_of_a_deletion_is_no_200_and_cursors_and_damage_are_named(tmp_path):
+def test_over_http_what_is_left_of_a_deletion_is_no_200_and_cursors_and_damage_are_named(tmp_path, start):
     with Stateful(tmp_path, partitions=4) as served:
         served.ready()
         for i in range(8):
@@ -147,12 +135,11 @@ def test_over_http_what_is_left_of_a_deletion_is_no_200_and_cursors_and_damage_a
         assert status == 503 and path.name in answer["error"]["message"]
         assert served.ask("/v1/streams/new/events", {"time": 0.0, "text": "x"})[0] in (200, 503)
     path.write_bytes(whole)
-    with Stateful(tmp_path, partitions=4) as served:
-        served.ready()
-        assert served.ask("/v1/people/p3", method="DELETE")[:2] == (200, {"streams": 0})
-        assert not with_canary(tmp_path) or all(b"canary 3" not in path.read_bytes() for path in with_canary(tmp_path))
-        for text in (after[:-8] + "AAAAAAA=", "e30", "eyIwLmFiYyI6MX0="):
-            for route in ("records", "offers"):
-                status, answer, _ = served.ask(f"/v1/{route}?after={text}")
-                assert status == 422 and answer["error"]["message"].startswith("after: found"), (route, text)
-        assert served.ask(f"/v1/records?after={after}")[0] == 200
+    served = start(tmp_path, partitions=4)
+    assert served.ask("/v1/people/p3", method="DELETE")[:2] == (200, {"streams": 0})
+    assert not with_canary(tmp_path) or all(b"canary 3" not in path.read_bytes() for path in with_canary(tmp_path))
+    for text in (after[:-8] + "AAAAAAA=", "e30", "eyIwLmFiYyI6MX0="):
+        for route in ("records", "offers"):
+            status, answer, _ = served.ask(f"/v1/{route}?after={text}")
+            assert status == 422 and answer["error"]["message"].startswith("after: found"), (route, text)
+    assert served.ask(f"/v1/records?after={after}")[0] == 200

@@ -26,76 +26,26 @@ from prism_jax.agent.service.http import Limits
 from prism_jax.runtime.written import tidy
 
 DEEP = json.loads("[" * 400 + "]" * 400)
-VALUES = (
-    *(None, True, False, 0, -1, 2**63, 10**400, 0.5, -0.0, 5e-324, 1.7e308, 2.0),
-    *(
-        "",
-        " ",
-        "null",
-        "x",
-        "x" * 2000,
-        "\x00",
-        "\x7f\u202e\u2066",
-        "../../etc/passwd",
-        "'; DROP TABLE log; --",
-        "𝟘",
-        "NaN",
-    ),
-    *(
-        [],
-        [None],
-        [[]],
-        ["x", "x"],
-        [0.5, 0.5],
-        {},
-        {"": {}},
-        {"c_fa": "1"},
-        {"quiet": "x"},
-        {"most_offers": 10**30},
-        DEEP,
-    ),
-)
+NUMBERS = (None, True, False, 0, -1, 2**63, 10**400, 0.5, -0.0, 5e-324, 1.7e308, 2.0)
+TEXTS = ("", " ", "null", "x", "x" * 2000, "\x00", "\x7f\u202e\u2066", "../../etc/passwd", "'; DROP TABLE log; --")
+TREES = ([], [None], [[]], ["x", "x"], [0.5, 0.5], {}, {"": {}}, {"c_fa": "1"}, {"quiet": "x"}, {"most_offers": 10**30})
+VALUES = (*NUMBERS, *TEXTS, "𝟘", "NaN", *TREES, DEEP)
 BODIES = {
     "/v1/streams/s/events": {"time": 1.0, "text": "x", "candidates": ["a"], "costs": {"c_fa": 1.0}, "domain": "d"},
     "/v1/decide": {"stream": "d", "time": 1.0, "p_need": 0.5, "p_accept": 0.5, "person": "p", "spoke": None},
     "/v1/outcomes": {"stream": "d", "offer": "d/0", "outcome": "ignored", "time": 2.0, "needed": None},
 }
-QUERIES = (
-    *(
-        "after=%00",
-        "after=e30",
-        "after=eyIwIjotMX0=",
-        "after=" + "A" * 6000,
-        "limit=0",
-        "limit=1e3",
-        "limit=" + "9" * 40,
-    ),
-    *("since=nan", "since=inf&until=-inf", "since=x", "person=%00", "stream=%ff%fe", "person=" + "p" * 5000, "x=y"),
-)
-HEADERS = (
-    *({"idempotency-key": ""}, {"idempotency-key": "\xff"}, {"idempotency-key": "k" * 300}, {"prefer": "\xff"}),
-    *({"content-type": "text/xml; charset=\xff"}, {"last-event-id": "\xff"}, {"authorization": "Bearer " + "t" * 6000}),
-    *(
-        {"transfer-encoding": "gzip"},
-        {"content-encoding": "gzip"},
-        {"host": "evil.example"},
-        {"expect": "100-continue"},
-    ),
-)
-PATHS = (
-    *("/v1/streams//events", "/v1/streams/%00/events", "/v1/streams/%ff/events", "/v1/streams/..%2f..%2fx/events"),
-    *(
-        "/v1/people/",
-        "/v1/streams/",
-        "/v1/streams/%00",
-        "/v1/people/%00",
-        "/v1/people/../x",
-        "/v1//records",
-        "/v1/records/",
-        "/%2e%2e/",
-        "/v1/shadow?since=x",
-    ),
-)
+CURSORS = ("%00", "e30", "eyIwIjotMX0=", "A" * 6000)
+RANGES = ("limit=0", "limit=1e3", "limit=" + "9" * 40, "since=nan", "since=inf&until=-inf", "since=x")
+WHOSE = ("person=%00", "stream=%ff%fe", "person=" + "p" * 5000, "x=y")
+QUERIES = (*(f"after={cursor}" for cursor in CURSORS), *RANGES, *WHOSE)
+KEYS = ("", "\xff", "k" * 300)
+ENCODINGS = ({"transfer-encoding": "gzip"}, {"content-encoding": "gzip"}, {"content-type": "text/xml; charset=\xff"})
+MORE = ({"host": "evil.example"}, {"expect": "100-continue"}, {"last-event-id": "\xff"}, {"prefer": "\xff"})
+HEADERS = (*({"idempotency-key": key} for key in KEYS), *ENCODINGS, *MORE, {"authorization": "Bearer " + "t" * 6000})
+STREAMS = ("/events", "%00/events", "%ff/events", "..%2f..%2fx/events", "", "%00")
+OTHERS = ("people/", "people/%00", "people/../x", "/records", "records/", "shadow?since=x")
+PATHS = (*(f"/v1/streams/{rest}" for rest in STREAMS), *(f"/v1/{rest}" for rest in OTHERS), "/%2e%2e/")
 
 
 @pytest.fixture(scope="module")
@@ -244,13 +194,12 @@ def test_what_is_no_name_is_refused_wherever_it_stands(text, named):
         assert named.ask(f"/v1/{query}")[0] == 400, query
 
 
-def test_nothing_is_made_for_a_name_that_nobody_has_used(tmp_path):
-    with Stateful(tmp_path / "state") as running:
-        running.ready()
-        for path, method in (("TYPO", "GET"), ("TYPO/link", "POST"), ("TYPO/link", "DELETE"), ("TYPO", "DELETE")):
-            status, answer, _ = running.ask(f"/v1/people/{path}", b"" if method == "POST" else None, method=method)
-            assert (status, *answer.values()) in ((404, answer.get("error")), (200, 0)), (path, method)
-        assert not list((tmp_path / "state").rglob("*.sqlite"))
+def test_nothing_is_made_for_a_name_that_nobody_has_used(tmp_path, start):
+    running = start()
+    for path, method in (("TYPO", "GET"), ("TYPO/link", "POST"), ("TYPO/link", "DELETE"), ("TYPO", "DELETE")):
+        status, answer, _ = running.ask(f"/v1/people/{path}", b"" if method == "POST" else None, method=method)
+        assert (status, *answer.values()) in ((404, answer.get("error")), (200, 0)), (path, method)
+    assert not list((tmp_path / "state").rglob("*.sqlite"))
 
 
 def test_the_names_beside_are_left_alone(named):

@@ -4,21 +4,23 @@ import pytest
 from fake_reader import FakeReader, exported
 
 from prism_jax.agent.state.durable import Events
+from prism_jax.agent.state.partition import Partition, StateError
 from prism_jax.agent.steps import Observation
 from prism_jax.streams import Event
 
-pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
+pytest.importorskip("fastapi", reason="the server is that of the extra `serve`")
+from prism_jax.agent.service.agents import Agents, Asked, Models, expire
+from prism_jax.agent.service.tokens import TENANT
+
+
+def make(folder, partitions, **options):
+    plain = exported(slow=False, responses=False)
+    models = Models(FakeReader(slow=False, responses=False), plain, plain)
+    return Agents(models, folder, partitions=partitions, **options)
 
 
 def test_a_stream_that_was_deleted_by_age_begins_anew_even_if_the_deletion_ends_half_way(tmp_path, monkeypatch):
-    from prism_jax.agent.service.agents import Agents, Asked, Models, expire
-    from prism_jax.agent.service.tokens import TENANT
-    from prism_jax.agent.state.partition import Partition, StateError
-
-    now = [1e9]
-    plain = exported(slow=False, responses=False)
-    models = Models(FakeReader(slow=False, responses=False), plain, plain)
-    agents = Agents(models, tmp_path, partitions=1, clock=lambda: now[0])
+    now, agents = [1e9], make(tmp_path, 1, clock=lambda: now[0])
 
     def decided(number):
         item = Observation("s", Event(time=float(number), text="x"), person="ada")
@@ -29,15 +31,14 @@ def test_a_stream_that_was_deleted_by_age_begins_anew_even_if_the_deletion_ends_
     for _ in range(5):
         assert agents.answer([Asked(TENANT, "decide", expire(0, 1e5))]) == [0]
         now[0] += 2.4e4
-    erase = Partition.erase
 
     def busy(self):
         raise StateError("in use")
 
-    monkeypatch.setattr(Partition, "erase", busy)
-    (failed,) = agents.answer([Asked(TENANT, "decide", expire(0, 1e5))])
+    with monkeypatch.context() as patch:
+        patch.setattr(Partition, "erase", busy)
+        (failed,) = agents.answer([Asked(TENANT, "decide", expire(0, 1e5))])
     assert isinstance(failed, StateError)
-    monkeypatch.setattr(Partition, "erase", erase)
     assert decided(0) == "s/0"
     assert agents.answer([Asked(TENANT, "decide", expire(0, 1e5))]) == [0]
     agents.close()
@@ -45,16 +46,10 @@ def test_a_stream_that_was_deleted_by_age_begins_anew_even_if_the_deletion_ends_
 
 @pytest.mark.parametrize("restarted", [True, False])
 def test_a_clock_that_jumps_deletes_no_stream_until_it_is_said_that_time_has_passed(restarted, tmp_path):
-    from prism_jax.agent.service.agents import Agents, Asked, Models, expire
-    from prism_jax.agent.service.tokens import TENANT
-    from prism_jax.agent.state.partition import StateError
-
     now, said = [1e9], []
-    plain = exported(slow=False, responses=False)
-    models = Models(FakeReader(slow=False, responses=False), plain, plain)
 
     def started():
-        return Agents(models, tmp_path, partitions=3, clock=lambda: now[0], report=said.append)
+        return make(tmp_path, 3, clock=lambda: now[0], report=said.append)
 
     def swept(**more):
         return agents.answer([Asked(TENANT, "decide", expire(number, 30 * 86400.0, **more)) for number in range(3)])
@@ -84,13 +79,7 @@ def test_a_clock_that_jumps_deletes_no_stream_until_it_is_said_that_time_has_pas
 
 def test_old_streams_are_deleted_of_a_store_of_one_stream_in_many_partitions(tmp_path):
     """Where its partition is visited once an hour, and a quarter of the time that is kept is less than that."""
-    from prism_jax.agent.service.agents import Agents, Asked, Models, expire
-    from prism_jax.agent.service.tokens import TENANT
-
-    now = [1e9]
-    plain = exported(slow=False, responses=False)
-    models = Models(FakeReader(slow=False, responses=False), plain, plain)
-    agents = Agents(models, tmp_path, partitions=1024, clock=lambda: now[0])
+    now, agents = [1e9], make(tmp_path, 1024, clock=lambda: now[0])
     (person,) = [name for name in map(str, range(1000)) if agents.open([TENANT])[0].number_of(name) == 512][:1]
     item = Observation("s", Event(time=0.0, text="x"), person=person)
     agents.answer([Asked(TENANT, "events", Events((item,)))])

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
 from served import Stateful
-from visitor import COSTS, Clock, Visitor, cookie_of, decide, key_of, live, offer_numbers, records
+from visitor import COSTS, Visitor, cookie_of, decide, key_of, live, offer_numbers, records
 
 from prism_jax.agent.service import person_view
 from prism_jax.agent.settings import AgentSettings, Budget, Critical, Exploration, Terms
@@ -20,13 +20,6 @@ from prism_jax.agent.state.preferences import LEVELS, Preview
 from prism_jax.decision.operating_point import OperatingPoint
 
 SETTINGS = AgentSettings(Terms(OperatingPoint(c_fa=1.0, c_fn=1.0)), critical=Critical(texts=frozenset({"stated"})))
-
-
-@pytest.fixture(scope="module")
-def untouched(tmp_path_factory):
-    """A server for requests that change nothing."""
-    with Stateful(tmp_path_factory.mktemp("untouched") / "state", clock=Clock()) as running:
-        yield running.ready()
 
 
 # What a change changes
@@ -209,16 +202,15 @@ def test_reasons_are_words_for_what_the_record_has(tmp_path, clock):
         assert all(text in page for text in set(kept.values())) and "silent: " not in page
 
 
-def test_a_host_that_decides_itself_is_said_to_do_so(tmp_path, clock):
-    with Stateful(tmp_path / "state", clock=clock, shadow=True) as served:
-        served.ready()
-        decide(served, "ada", 0.9, 0.1, spoke=True)
-        decide(served, "ada", 0.9, 0.95, time=1.0, spoke=False)
-        page = Visitor(served).sign_in("ada").page
-        for otherwise in ("kept quiet", "made an offer"):
-            assert f"By the app itself; the assistant would have {otherwise}." in page
-        assert "1 offer today" in page and "The app itself made 2 of these decisions" in page
-        assert "it would have made 1 offer." in page
+def test_a_host_that_decides_itself_is_said_to_do_so(clock, start):
+    served = start(clock=clock, shadow=True)
+    decide(served, "ada", 0.9, 0.1, spoke=True)
+    decide(served, "ada", 0.9, 0.95, time=1.0, spoke=False)
+    page = Visitor(served).sign_in("ada").page
+    for otherwise in ("kept quiet", "made an offer"):
+        assert f"By the app itself; the assistant would have {otherwise}." in page
+    assert "1 offer today" in page and "The app itself made 2 of these decisions" in page
+    assert "it would have made 1 offer." in page
 
 
 def test_today_is_the_persons_own_day(served, clock):
@@ -312,27 +304,26 @@ def test_an_export_has_everything_of_theirs_and_of_nobody_else(served, clock):
     assert served.ask("/v1/people/ada?since=1")[0] == 422
 
 
-def test_after_forgetting_no_file_has_anything_of_theirs(tmp_path, clock):
-    with Stateful(tmp_path / "state", clock=clock) as served:
-        served.ready()
-        for person in ("canary-ada", "bob"):
-            decide(served, person, 0.9, 0.9, text=f"offer for {person}", stream=f"stream of {person}")
-        ada, link = Visitor(served).sign_in("canary-ada"), key_of(served, "canary-ada")
-        ada.post("/me/hours", begin="22:00", end="07:00", zone="Pacific/Chatham", last_day="2027-01-01")
-        ada.post("/me/outcome", number=offer_numbers(ada.ask("/me")[1])[0], outcome="accepted")
-        assert [one for one in pathlib.Path(tmp_path).rglob("*") if one.is_file() and b"canary" in one.read_bytes()]
-        assert "Type <strong>forget</strong>" in ada.ask("/me/forget")[1]
-        cookie = "; ".join(f"{one.name}={one.value}" for one in ada.cookies)
-        status, page, headers = ada.post("/me/forget", word=" Forget ")
-        assert status == 200 and "deleted" in page and 'prism-me="";' in headers["set-cookie"]
-        assert Visitor(served, Cookie=cookie).ask("/me")[0] == 401
-        assert Visitor(served).ask("/me/link", {"key": link})[0] == 410
-        assert [one["stream"] for one in records(served)] == ["stream of bob"]
-        files = [path for path in pathlib.Path(tmp_path).rglob("*") if path.is_file()]
-        assert files and not [path for path in files if re.search(b"canary|Chatham", path.read_bytes())]
-        assert served.ask("/v1/people/canary-ada/link", b"")[0] == 404, "nothing leads back"
-        again = Visitor(served).sign_in("canary-ada").page
-        assert "offer for" not in again and len(records(served, person="canary-ada")) == 1
+def test_after_forgetting_no_file_has_anything_of_theirs(tmp_path, clock, start):
+    served = start(clock=clock)
+    for person in ("canary-ada", "bob"):
+        decide(served, person, 0.9, 0.9, text=f"offer for {person}", stream=f"stream of {person}")
+    ada, link = Visitor(served).sign_in("canary-ada"), key_of(served, "canary-ada")
+    ada.post("/me/hours", begin="22:00", end="07:00", zone="Pacific/Chatham", last_day="2027-01-01")
+    ada.post("/me/outcome", number=offer_numbers(ada.ask("/me")[1])[0], outcome="accepted")
+    assert [one for one in pathlib.Path(tmp_path).rglob("*") if one.is_file() and b"canary" in one.read_bytes()]
+    assert "Type <strong>forget</strong>" in ada.ask("/me/forget")[1]
+    cookie = "; ".join(f"{one.name}={one.value}" for one in ada.cookies)
+    status, page, headers = ada.post("/me/forget", word=" Forget ")
+    assert status == 200 and "deleted" in page and 'prism-me="";' in headers["set-cookie"]
+    assert Visitor(served, Cookie=cookie).ask("/me")[0] == 401
+    assert Visitor(served).ask("/me/link", {"key": link})[0] == 410
+    assert [one["stream"] for one in records(served)] == ["stream of bob"]
+    files = [path for path in pathlib.Path(tmp_path).rglob("*") if path.is_file()]
+    assert files and not [path for path in files if re.search(b"canary|Chatham", path.read_bytes())]
+    assert served.ask("/v1/people/canary-ada/link", b"")[0] == 404, "nothing leads back"
+    again = Visitor(served).sign_in("canary-ada").page
+    assert "offer for" not in again and len(records(served, person="canary-ada")) == 1
 
 
 def test_a_change_whose_session_has_ended_meanwhile_is_none(served, monkeypatch):

@@ -53,21 +53,12 @@ def test_a_token_is_for_the_routes_of_its_scopes_alone(scoped, token):
             assert refused == (scope not in may), (method, path, status)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        *(
-            "/v1/people%2Fx",
-            "/v1//people/x",
-            "/v1/PEOPLE/x",
-            "/v1/./people/x",
-            "/v1/decide/../people/x",
-            "//v1/people/x",
-        ),
-        *("/v1/%70eople/x", "/%76%31/people/x", "/v1/decide/%2e%2e/people/x", "/v1/people/x/", "/v1/people;a/x"),
-        *("/v1/records/", "/v1/people/x?token=everything", "/v1/people/x?access_token=everything"),
-    ],
-)
+CASES = ("/v1/people%2Fx", "/v1//people/x", "/v1/PEOPLE/x", "//v1/people/x", "/v1/people;a/x", "/v1/people/x/")
+DOTS = ("/v1/./people/x", "/v1/decide/../people/x", "/v1/%70eople/x", "/%76%31/people/x", "/v1/decide/%2e%2e/people/x")
+MORE = ("/v1/records/", "/v1/people/x?token=everything", "/v1/people/x?access_token=everything")
+
+
+@pytest.mark.parametrize("path", [*CASES, *DOTS, *MORE])
 def test_another_spelling_of_a_route_gives_no_more_rights(scoped, path):
     for method in ("GET", "DELETE", "POST", "HEAD", "OPTIONS", "PUT", "get"):
         body = b"{}" if method == "POST" else None
@@ -110,15 +101,28 @@ def test_tokens_have_tenants(tmp_path):
     tenants = [read.caller(f"Bearer {token}".encode()).tenant for token in ("alone", "first", "second")]
     assert tenants == ["default", "north", "north"]
     assert b"first" not in json.dumps(repr(vars(read))).encode()
-    for bad in ("../up token\n", "North token\n"):
-        file.write_text(bad)
-        with pytest.raises(ValueError, match="a tenant of other characters"):
-            Tokens.read(str(file))
-    file.write_text("\nnorth token decide,all\n")
-    with pytest.raises(
-        ValueError, match="tokens:2: found another scope, expected all, or of decide, read, people some"
-    ):
-        Tokens.read(str(file))
-    file.write_text("north same\nsouth same\n")
-    with pytest.raises(ValueError, match="tokens:2: found a token twice, expected each once"):
-        Tokens.read(str(file))
+
+
+FORM = ", expected bearer tokens, one a line"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", f": found no token{FORM}"),
+        ("one too many words\n", f":1: found 4 words{FORM}"),
+        ("fine\n9f3c decide,read\n", f":2: found scopes where a token is{FORM}"),
+        ("north all\n", f":1: found scopes where a token is{FORM}"),
+        ("../up token\n", ":1: found a tenant of other characters"),
+        ("North token\n", ":1: found a tenant of other characters"),
+        ("\nnorth token decide,all\n", ":2: found another scope, expected all, or of decide, read, people some"),
+        ("north same\nsouth same\n", ":2: found a token twice, expected each once"),
+        ("clé".encode("latin-1"), f":1: found text that is not UTF-8{FORM}"),
+        ("token".encode("utf-16"), f":1: found text that is not UTF-8{FORM}"),
+        (b"one\n\xff two\n", f":2: found text that is not UTF-8{FORM}"),
+    ],
+)
+def test_a_file_of_tokens_that_cannot_be_used_is_refused(content, words, tmp_path):
+    (tmp_path / "tokens").write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ValueError, match=f"tokens{words}"):
+        Tokens.read(str(tmp_path / "tokens"))

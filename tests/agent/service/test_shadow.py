@@ -16,7 +16,6 @@ from prism_jax.decision.uncertainty import mean_interval
 from prism_jax.streams import Event
 
 pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
-from served import Stateful
 
 
 def items(count, spoke):
@@ -154,26 +153,25 @@ def test_where_the_offers_may_be_different_ones_there_are_bounds_alone(would, an
     assert ("there is no estimate" in report.text()) == (least != most)
 
 
-def test_a_server_in_shadow_mode_is_never_obeyed_and_reports(tmp_path):
-    with Stateful(tmp_path / "state", shadow=True) as served:
-        served.ready()
-        answers = []
-        for number in range(12):
-            numbers = {"p_need": 0.9, "p_accept": 0.9 if number % 3 == 0 else 0.05, "person": "ada"}
-            body = {"stream": "chat", "time": float(number), **numbers, **({"spoke": False} if number == 11 else {})}
-            status, answer, _ = served.ask("/v1/decide", body)
-            assert status == 200
-            answers.append(answer)
-            if number in (0, 1):
-                said = {"stream": "chat", "offer": answer["id"], "outcome": "dismissed", "time": number + 0.5}
-                assert served.ask("/v1/outcomes", said)[0] == 200
-        assert [one["speak"] for one in answers] == [True] * 11 + [False]
-        assert [one["would_speak"] for one in answers[2:]] == [number % 3 == 0 for number in range(2, 12)]
-        status, report, _ = served.ask("/v1/shadow")
+def test_a_server_in_shadow_mode_is_never_obeyed_and_reports(tmp_path, start):
+    served = start(shadow=True)
+    answers = []
+    for number in range(12):
+        numbers = {"p_need": 0.9, "p_accept": 0.9 if number % 3 == 0 else 0.05, "person": "ada"}
+        body = {"stream": "chat", "time": float(number), **numbers, **({"spoke": False} if number == 11 else {})}
+        status, answer, _ = served.ask("/v1/decide", body)
         assert status == 200
-        assert (report["decisions"], report["host_offers"]) == (12, 11)
-        assert report["gate_offers"] == sum(one["would_speak"] for one in answers)
-        assert report["withheld"]["none"] + report["withheld"]["dismissed"] == 11 - report["gate_offers"]
-        assert served.ask("/v1/shadow?since=1e12")[1]["decisions"] == 0
-        sent, _ = read_log(tmp_path / "state" / "tenants" / "default", Cursor(), 100, offers=True)
-        assert sent == [], "nobody is sent what the host says anyway"
+        answers.append(answer)
+        if number in (0, 1):
+            said = {"stream": "chat", "offer": answer["id"], "outcome": "dismissed", "time": number + 0.5}
+            assert served.ask("/v1/outcomes", said)[0] == 200
+    assert [one["speak"] for one in answers] == [True] * 11 + [False]
+    assert [one["would_speak"] for one in answers[2:]] == [number % 3 == 0 for number in range(2, 12)]
+    status, report, _ = served.ask("/v1/shadow")
+    assert status == 200
+    assert (report["decisions"], report["host_offers"]) == (12, 11)
+    assert report["gate_offers"] == sum(one["would_speak"] for one in answers)
+    assert report["withheld"]["none"] + report["withheld"]["dismissed"] == 11 - report["gate_offers"]
+    assert served.ask("/v1/shadow?since=1e12")[1]["decisions"] == 0
+    sent, _ = read_log(tmp_path / "state" / "tenants" / "default", Cursor(), 100, offers=True)
+    assert sent == [], "nobody is sent what the host says anyway"

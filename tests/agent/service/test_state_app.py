@@ -46,19 +46,6 @@ from prism_jax.agent.service.turns import BusyError, Threads, Turns
 ROOT = pathlib.Path(__file__).parents[3]
 
 
-@pytest.fixture
-def served(tmp_path):
-    with Stateful(tmp_path / "state") as running:
-        yield running.ready()
-
-
-@pytest.fixture(scope="module")
-def untouched(tmp_path_factory):
-    """A server that has taken nothing yet, shared by requests that it refuses."""
-    with Stateful(tmp_path_factory.mktemp("untouched") / "state") as running:
-        yield running.ready()
-
-
 def event(number, **more):
     return {"time": 60.0 * number, "text": f"event {number}", **more}
 
@@ -202,16 +189,15 @@ def test_records_are_read_behind_a_cursor_each_once_in_the_order_of_its_stream(s
         assert served.ask(f"/v1/records?{query}")[0] == 422
 
 
-def test_a_server_that_starts_again_goes_on_where_it_was(tmp_path):
+def test_a_server_that_starts_again_goes_on_where_it_was(tmp_path, start):
     answers = []
     for number in range(4):
         with Stateful(tmp_path / "state") as running:
             answers.append(running.ready().ask("/v1/streams/s/events", event(number, person="ada"))[1])
     with Stateful(tmp_path / "state") as running:  # without an event, no file is open
         assert [one["event"] for one in records(running.ready())] == [0, 1, 2, 3]
-    with Stateful(tmp_path / "whole") as running:
-        running.ready()
-        assert answers == [running.ask("/v1/streams/s/events", event(n, person="ada"))[1] for n in range(4)]
+    running = start(tmp_path / "whole")
+    assert answers == [running.ask("/v1/streams/s/events", event(n, person="ada"))[1] for n in range(4)]
 
 
 def test_many_callers_at_once_lose_nothing_and_double_nothing(served):
@@ -241,7 +227,12 @@ def test_another_tenants_streams_people_and_records_do_not_exist(tmp_path):
         assert len(running.ask("/v1/records", **north)[1]["records"]) == 2
         assert running.ask("/v1/people/ada", method="DELETE", **north)[1] == {"streams": 1}
         assert running.ask("/v1/records", **north)[1]["records"] == []
-        assert running.ask("/v1/records")[0] == 401
+        for header in (north, south):
+            assert running.ask("/v1/streams/free/events", event(0), **header)[0] == 200
+        assert running.ask("/v1/streams/free", method="DELETE", **north)[1] == {"streams": 1}
+        assert len(running.ask("/v1/records?stream=free", **south)[1]["records"]) == 1
+        for path, method in (("records", None), ("streams/free", "DELETE")):
+            assert running.ask(f"/v1/{path}", method=method)[0] == 401
     kept = [path for path in pathlib.Path(tmp_path).rglob("*") if path.is_file()]
     assert kept and not any(word in path.read_bytes() for path in kept for word in (b'"ada"', b"-token"))
 
@@ -296,7 +287,7 @@ def test_a_page_of_another_site_writes_nothing_where_nobody_needs_a_token(header
         assert served.ask("/v1/decide", asked, **own)[0] == 200
 
 
-def test_more_requests_than_may_wait_are_told_to_come_again(tmp_path):
+def test_more_requests_than_may_wait_are_told_to_come_again(start):
     class Slow(FakeReader):
         def observe(self, items):
             import time
@@ -305,17 +296,16 @@ def test_more_requests_than_may_wait_are_told_to_come_again(tmp_path):
             return super().observe(items)
 
     limits = Limits(waiting=2)
-    with Stateful(tmp_path, limits=limits, reader=Slow(slow=False, responses=False)) as running:
-        running.ready()
-        with concurrent.futures.ThreadPoolExecutor(40) as pool:
-            found = list(pool.map(lambda i: running.ask(f"/v1/streams/s{i}/events", event(0)), range(40)))
-        statuses = [status for status, _, _ in found]
-        assert set(statuses) == {200, 429} and all(h["retry-after"] for s, _, h in found if s == 429)
-        assert len(records(running)) == statuses.count(200)
-        assert running.ask("/v1/streams/late/events", event(0))[0] == 200
+    running = start(limits=limits, reader=Slow(slow=False, responses=False))
+    with concurrent.futures.ThreadPoolExecutor(40) as pool:
+        found = list(pool.map(lambda i: running.ask(f"/v1/streams/s{i}/events", event(0)), range(40)))
+    statuses = [status for status, _, _ in found]
+    assert set(statuses) == {200, 429} and all(h["retry-after"] for s, _, h in found if s == 429)
+    assert len(records(running)) == statuses.count(200)
+    assert running.ask("/v1/streams/late/events", event(0))[0] == 200
 
 
-def test_questions_have_the_same_answers_beside_a_state_as_without_one(tmp_path):
+def test_questions_have_the_same_answers_beside_a_state_as_without_one(start):
     """Between an agent's events, of streams of the same name, of two tenants; nothing is kept of them."""
     asked = {"model": "tiny", "input": [{"role": "user", "content": f"event {n}"} for n in range(3)]}
     asked["questions"] = [{"type": "predicate", "name": name} for name in ("need", "accept", "accept:Tea?")]
@@ -323,19 +313,18 @@ def test_questions_have_the_same_answers_beside_a_state_as_without_one(tmp_path)
     state["questions"] = {one["name"]: {"type": "noul"} for one in asked["questions"]}
     with Served() as plain:
         _, expected, _ = plain.ready().ask(body=asked)
-    with Stateful(tmp_path, tokens=["one", ("north", "two")]) as running:
-        running.ready()
-        for token in ("one", "two", "one"):
-            header = {"Authorization": f"Bearer {token}"}
-            decided = running.ask("/v1/streams/0/events", {"time": len(token), "text": "event 0"}, **header)
-            assert decided[0] == 200
-            assert running.ask(body=asked, **header)[1]["answers"] == expected["answers"]
-            answers = running.ask("/v1/systemone", state, **header)[1]["answers"].values()
-            assert [one["noul"] for one in answers] == [one["probability"] for one in expected["answers"]]
-        header = {"Authorization": "Bearer one"}
-        assert {one["stream"] for one in running.ask("/v1/records", **header)[1]["records"]} == {"0"}
-        assert running.ask("/v1/models", **header)[1]["data"][0]["id"] == "tiny"
-        assert running.ask(body={**asked, "model": "other"}, **header)[0] == 404
+    running = start(tokens=["one", ("north", "two")])
+    for token in ("one", "two", "one"):
+        header = {"Authorization": f"Bearer {token}"}
+        decided = running.ask("/v1/streams/0/events", {"time": len(token), "text": "event 0"}, **header)
+        assert decided[0] == 200
+        assert running.ask(body=asked, **header)[1]["answers"] == expected["answers"]
+        answers = running.ask("/v1/systemone", state, **header)[1]["answers"].values()
+        assert [one["noul"] for one in answers] == [one["probability"] for one in expected["answers"]]
+    header = {"Authorization": "Bearer one"}
+    assert {one["stream"] for one in running.ask("/v1/records", **header)[1]["records"]} == {"0"}
+    assert running.ask("/v1/models", **header)[1]["data"][0]["id"] == "tiny"
+    assert running.ask(body={**asked, "model": "other"}, **header)[0] == 404
 
 
 def test_the_pages_three_lines_decide_learn_and_read(tmp_path):
@@ -580,7 +569,7 @@ def test_listeners_of_a_tenant_take_no_place_of_another_and_read_what_is_new_alo
 
 
 @pytest.mark.parametrize("damage", ['{"kind": "dec', "[]", "null", '"x"', "[" * 5000, b"\xff\xfe"])
-def test_a_damaged_record_is_a_503_that_names_the_file(damage, tmp_path, capfd):
+def test_a_damaged_record_is_a_503_that_names_the_file(damage, tmp_path, capfd, start):
     with Stateful(tmp_path / "state", partitions=1, clock=lambda: 1e9) as served:
         served.ready()
         offer = offer_of(served, "mine", "ada")
@@ -588,18 +577,17 @@ def test_a_damaged_record_is_a_503_that_names_the_file(damage, tmp_path, capfd):
     (file,) = tmp_path.rglob("*.sqlite")
     with contextlib.closing(sqlite3.connect(file)) as database, database:
         database.execute("UPDATE log SET record = ?", (damage,))
-    with Stateful(tmp_path / "state", partitions=1, clock=lambda: 1e9) as served:
-        served.ready()
-        outcome = {"stream": "mine", "offer": offer, "outcome": "accepted", "time": 2.0}
-        for path, body in (
-            *(("/v1/records", None), ("/v1/people/ada", None), ("/v1/shadow", None)),
-            *(("/v1/streams/read/events", event(1)), ("/v1/outcomes", outcome)),
-        ):
-            status, answer, headers = served.ask(path, body)
-            assert (status, headers["retry-after"]) == (503, "1"), (path, answer)
-            assert file.name in answer["error"]["message"] and "/" not in answer["error"]["message"], (path, answer)
-        assert str(file) in capfd.readouterr().err
-        assert served.ask("/v1/people/ada", method="DELETE")[:2] == (200, {"streams": 1}), "and can be deleted"
+    served = start(partitions=1, clock=lambda: 1e9)
+    outcome = {"stream": "mine", "offer": offer, "outcome": "accepted", "time": 2.0}
+    for path, body in (
+        *(("/v1/records", None), ("/v1/people/ada", None), ("/v1/shadow", None)),
+        *(("/v1/streams/read/events", event(1)), ("/v1/outcomes", outcome)),
+    ):
+        status, answer, headers = served.ask(path, body)
+        assert (status, headers["retry-after"]) == (503, "1"), (path, answer)
+        assert file.name in answer["error"]["message"] and "/" not in answer["error"]["message"], (path, answer)
+    assert str(file) in capfd.readouterr().err
+    assert served.ask("/v1/people/ada", method="DELETE")[:2] == (200, {"streams": 1}), "and can be deleted"
 
 
 def test_many_tenants_have_room_in_the_files_that_a_process_may_open(tmp_path, monkeypatch):
