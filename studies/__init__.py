@@ -8,5 +8,6 @@ import them. Every study fixes its criteria before it runs and prints its result
 
 Where to change what:
 - a study, or a new one: a module or folder here with `define_flags` and `main`, and its line in `registry.py`
+- intervals, promises and alarms, and the logs of which their truth is known: `coverage/`
 - the injections, their controls, or the measurement: `injection_strings.py`, `injections.py`; docs/agent.md
 """

@@ -6,6 +6,7 @@ To add one, write `studies/NAME.py` with `define_flags` and `main`, which return
 from prism_jax.experiments.by_name import Study
 
 STUDIES: dict[str, Study] = {
+    "coverage": Study("How often intervals cover, promises hold, alarms ring: --of.", "seconds to 10 minutes", ("of",)),
     "injections": Study("How far injected texts move decisions.", "minutes", ("workdir|weights",)),
     "live_context": Study("How live decisions differ where streams outgrow their context.", "a minute", ("workdir",)),
     "judges": Study("How far people and public models agree.", "seconds", ("source",)),

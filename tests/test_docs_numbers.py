@@ -27,11 +27,14 @@ from prism_jax.experiments.paper import registry
 from prism_jax.streams import proactivebench
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig, load_splits
+from studies.coverage.command import PARTS
 from studies.registry import STUDIES as OUTSIDE
 
 ROOT = pathlib.Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
 STUDIES = registry.STUDIES | OUTSIDE
+TAKES = {"main": "seconds"} | {name: study.takes for name, study in STUDIES.items()}
+TAKES |= {f"--of={name}": part.takes for name, part in PARTS.items()}
 LOGS, BENCH = SHARED / "acceptance-logs", SHARED / "proactivebench"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "configs").glob("*.py"))]
 COMMAND = re.compile(
@@ -82,7 +85,7 @@ def reason_to_skip(command):
     name, *rest = words[2:] if words[2].startswith("studies") else words[3:]
     if name in ("experiments", "studies"):
         name, *rest = rest
-        takes = "seconds" if name == "main" else STUDIES[name].takes if name in STUDIES else "minutes"
+        takes = TAKES.get(next((word for word in rest if word.startswith("--of=")), name), "minutes")
         if takes not in ("seconds", "a minute"):
             return f"{name} takes {takes}"
     elif name not in READING:

@@ -235,10 +235,7 @@ def test_an_experiment_that_cannot_run_is_one_line_and_writes_nothing(arguments,
     assert not (tmp_path / "tables").exists()
 
 
-SLOW_STUDIES = (
-    *("live_context", "training_pathways", "propensities", "field"),
-    *("distillation", "judges", "counterfactual"),
-)
+SLOW_STUDIES = (*("live_context", "training_pathways", "field", "distillation", "judges"),)
 STUDIES = [
     "injections",
     *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW_STUDIES),
@@ -381,13 +378,10 @@ def test_a_study_outside_the_package_is_run_by_its_own_command(monkeypatch):
 
 
 def test_a_study_without_a_folder_prints_its_table_and_with_one_writes_it(tmp_path):
-    arguments = ("alarms", "--people=20", "--answers=5")
-    printed, written = (
-        run("experiments", *arguments),
-        run("experiments", *arguments, f"--workdir={tmp_path / 'alarms'}"),
-    )
+    arguments = ("coverage", "--of=alarms", "--times=20")
+    printed, written = run("studies", *arguments), run("studies", *arguments, f"--workdir={tmp_path / 'alarms'}")
     assert printed.returncode == written.returncode == 0, printed.stderr + written.stderr
     assert written.stdout.startswith(printed.stdout)
     names = {path.name for path in (tmp_path / "alarms").iterdir()}
-    table = "alarms_01_alarms_of_simulated_people"
-    assert names == {f"{table}.csv", f"{table}.md", f"{table}.tex", "alarms.json"}
+    table = "coverage_01_alarms_of_simulated_people"
+    assert names == {f"{table}.csv", f"{table}.md", f"{table}.tex", "coverage.json"}

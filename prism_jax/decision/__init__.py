@@ -11,7 +11,7 @@ Where to change what:
   read; its row in docs/maths.md. Limits of an entry (CONTRIBUTING.md)
 - what thinking is worth, or how triggers rank steps: `thinking.py`; `TRIGGERS` and `urgency` in `budgets.py`
 - intervals, their coverage with few streams: `uncertainty/jackknife.py`, `uncertainty/bootstrap.py`;
-  `prism_jax/experiments/few_units.py`
+  `studies/coverage/intervals.py`
 - a risk that can be promised, or a bound: `RISKS` and `_step_losses` in `risk/losses.py`; `BOUNDS` in
   `risk/promises.py`
 - the default costs, trigger and policy: `OperatingPoint` in `operating_point.py`
@@ -28,7 +28,7 @@ Where to change what:
 - what another gate would have cost: estimators, intervals and refusals in `off_policy/`; how logs are read in
   `prism_jax/evaluation/logged_steps.py` and `prism_jax/runs/counterfactual.py`; the estimates of a log as a whole or in
   parts in `prism_jax/evaluation/merged/counterfactual.py`; the proof on redrawn and made logs in
-  `prism_jax/experiments/replications.py` and `prism_jax/experiments/overlap.py`
+  `studies/coverage/off_policy.py`
 - a person's own rate on top of a score: `person.py`
 - the alarm for drift: its bets: `SIZES`, `NEAR` and `log_factors` in `alarm.py`
 """

@@ -13,6 +13,5 @@ Where to change what:
 - the paper in one script: its stages in `reproduce.py`, what they cost in earnest in `real_costs.py`; how stages follow
   one another: `stages.py`
 - the study of distillation: its teachers, arms and sizes: `distillation.py`; its tables in `distillation_tables.py`
-- the studies of promises and of alarms: `promises.py`, `alarms.py`
 - how a study is started, printed and written: `by_name.py`; a new study: `studies/` beside the package
 """

@@ -10,7 +10,7 @@ Where to change what:
 - the fit of the population, or predictions over a log: `layer.py`, and `scan.py`, which XLA compiles
 - when a late answer counts, or how a log is cut into lanes: `lanes.py`
 - how the population's map follows everybody's answers: `recalibration.py`; the measurement in
-  `prism_jax/experiments/recalibration.py`
+  `studies/coverage/recalibration.py`
 - what is stored of a person, its format, deletion: `store.py`, `exports.py`, `prism_jax/agent/records_file.py`; the
   command in `prism_jax/commands/state.py`
 """

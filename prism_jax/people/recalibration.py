@@ -4,7 +4,7 @@
 
 The person layer learns how a person differs from the population; here the population itself moves, so that somebody
 who has not answered yet is met by what others have said lately. One Laplace step per answer, in constant time, beside
-that of the layer. Prior, and drift per answer, were fixed on simulated logs (`prism_jax.experiments.recalibration`,
+that of the layer. Prior, and drift per answer, were fixed on simulated logs (`studies/coverage/recalibration.py`,
 seeds 101 to 103): with a tenth of the drift the map follows more slowly, with ten times it costs .004 nats where
 nothing changes.
 """

@@ -36,7 +36,7 @@ LOW, HIGH = "Lower end of the interval of the number before it.", "Upper end of 
 
 
 MANY_UNITS = 20
-"""With fewer, all tables say what their intervals cannot know (`experiments few_units`)."""
+"""With fewer, all tables say what their intervals cannot know (`studies coverage --of=few_units`)."""
 
 
 def over_units(units: int, unit: str = "streams", level: float = 0.95, most: int | None = None) -> str:

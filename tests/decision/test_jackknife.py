@@ -10,7 +10,8 @@ from scipy import stats
 from test_uncertainty import quick, sample, seeds
 
 from prism_jax.decision.uncertainty import MOST_UNITS, SHARE, Bounds, Cells, interval, paired_p_values, rate_intervals
-from prism_jax.experiments import few_units
+from studies.coverage.drawing import POPULATIONS
+from studies.coverage.intervals import intervals
 
 
 def shares(seed, units, mean=0.5):
@@ -112,6 +113,6 @@ def test_more_units_than_the_jackknife_takes_are_resampled():
 @pytest.mark.parametrize("name", ["rate of 0.97", "F1", "cost, C_FN = 2", "difference, skewed"])
 @pytest.mark.parametrize("units", [5, 13])
 def test_intervals_of_few_streams_cover(name, units):
-    """The percentile interval covers 63 to 90 % here; `few_units` has the whole table."""
-    found = few_units.coverage(few_units.POPULATIONS[name], units, replications=600)
-    assert found >= 0.92 - 2 * math.sqrt(0.92 * 0.08 / 600)
+    """The percentile interval covers 63 to 90 % here; `studies coverage --of=few_units` has the whole table."""
+    found = intervals(POPULATIONS[name], units, 600)
+    assert found[0].coverage >= 0.92 - 2 * math.sqrt(0.92 * 0.08 / 600)

@@ -7,9 +7,14 @@ from prism_jax.decision.audbc import CriticalRatio, Events
 from prism_jax.decision.uncertainty import SHARE, Cells, Estimate, interval, mean_interval_of
 from prism_jax.evaluation.merged import assembling, histograms, ranks
 from prism_jax.evaluation.recalibration import labels_to_show
-from prism_jax.experiments.few_units import POPULATIONS, UNITS, coverage
+from studies.coverage.drawing import POPULATIONS
+from studies.coverage.intervals import UNITS, intervals
 
 pytestmark = pytest.mark.study
+
+
+def coverage(population, units, form=None):
+    return intervals(population, units, 2000, [form])[0].coverage
 
 
 RARE = tuple(name for name in POPULATIONS if "of the streams" in name)
@@ -18,17 +23,16 @@ RARE = tuple(name for name in POPULATIONS if "of the streams" in name)
 @pytest.mark.parametrize("name", [name for name in POPULATIONS if name not in RARE])
 def test_intervals_of_few_streams_cover(name):
     for units in UNITS:
-        held = coverage(POPULATIONS[name], units, replications=2000)
-        assert held >= (0.93 if name.startswith("difference") else 0.92), units
+        assert coverage(POPULATIONS[name], units) >= (0.93 if name.startswith("difference") else 0.92), units
 
 
 @pytest.mark.parametrize("name", RARE)
 def test_no_interval_of_few_streams_knows_of_a_kind_that_it_has_not_seen(name):
-    assert min(coverage(POPULATIONS[name], units, replications=2000) for units in UNITS) < 0.85
+    assert min(coverage(POPULATIONS[name], units) for units in UNITS) < 0.85
 
 
 def test_percentile_intervals_of_few_streams_do_not():
-    assert coverage(POPULATIONS["cost, C_FN = 2"], 5, "percentile", replications=2000) < 0.88
+    assert coverage(POPULATIONS["cost, C_FN = 2"], 5, "percentile") < 0.88
 
 
 def streams_of_lengths(rng, number):

@@ -78,16 +78,9 @@ STUDIES: dict[str, Study] = {
         "Low-rank adapters beside training all parameters.", "20 minutes; with --weights an hour more", ("workdir",)
     ),
     "training_pathways": Study("Training pathways, and filter × losses, over three seeds.", "20 minutes", ("workdir",)),
-    "propensities": Study("What inverse propensities gain, over six seeds.", "30 minutes"),
     "need_target": Study("Whether need given acceptance removes the regret of dependence.", "11 minutes"),
     "need_target_costs": Study("What both meanings of p_need cost, with fewer rows, too.", "2 hours", ("workdir",)),
     "field": Study("Baselines on other people's data, with costs and intervals.", "minutes", ("sources", "workdir")),
-    "promises": Study("Whether promises hold for people who were not drawn.", "a minute", ("log|source",)),
-    "counterfactual": Study("How well counterfactual costs cover, on a log whose truth is known.", "minutes", ("log",)),
-    "overlap": Study("Which logs counterfactual costs refuse, on made logs.", "10 minutes"),
-    "few_units": Study("Coverage and rejections of the intervals with few streams.", "a minute"),
-    "alarms": Study("How soon an alarm notices that people have changed; --log asks a log.", "seconds"),
-    "recalibration": Study("What it helps if answers move everybody's map; --log asks a log.", "seconds"),
     "reproduce": Study(
         "The paper from unlabelled streams to its tables, or a rehearsal of it.", "20 minutes", ("workdir",)
     ),
