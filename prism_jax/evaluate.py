@@ -129,15 +129,18 @@ def main() -> int | None:
     if options["scores"] is not None:
         command.keep_freed_memory()
         # Neither help nor a refused flag needs what reads files.
-        from prism_jax.report.answers.looking import show_columns_of_log
         from prism_jax.runs.scores_files import evaluate_scores
+        from prism_jax.scores.joining import find_log
 
         point = OperatingPoint(**{name: options[name] for name in POINT})
         for name in OF_A_LOG:
             if options[name]:
                 raise ValueError(f"--{name}: found it without --columns, expected both, of a log")
-        given = [f"--{name}={options[name]:g}" for name in ("c_fa", "c_fn") if flags.FLAGS[name].present]
-        show_columns_of_log(options["scores"], [f"--workdir={options['workdir'] or 'out'}", *given])
+        if find_log(options["scores"]) is not None:
+            from prism_jax.report.answers.looking import show_columns_of_log
+
+            given = [f"--{name}={options[name]:g}" for name in ("c_fa", "c_fn") if flags.FLAGS[name].present]
+            show_columns_of_log(options["scores"], [f"--workdir={options['workdir'] or 'out'}", *given])
         evaluate_scores(
             options["scores"],
             epath.Path(_workdir(options)),

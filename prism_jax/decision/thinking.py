@@ -195,15 +195,20 @@ def decide_by_value(
     check_moves(moves)
     _check_price(price, tokens)
     arrays.check_costs(c_fa, c_fn, *slow)
-    need_fast, accept_fast, need_slow, accept_slow = map(arrays.as_float, probabilities.values())
-    xp, c_fa, c_fn, *moments, price, tokens = arrays.as_floats(c_fa, c_fn, *moves, price, tokens)
-    xp_value = arrays.namespace(need_fast, accept_fast, c_fa, c_fn, *moments)
-    value = value_unchecked(xp_value, need_fast, accept_fast, c_fa, c_fn, Moves(*moments))
+    fast, slow = (Pass(*map(arrays.as_float, of)) for of in (fast, slow))
+    _, c_fa, c_fn, *moments, price, tokens = arrays.as_floats(c_fa, c_fn, *moves, price, tokens)
+    return by_value_unchecked(fast, slow, c_fa, c_fn, Moves(*moments), price, tokens)
+
+
+def by_value_unchecked(
+    fast: Pass, slow: Pass, c_fa: Any, c_fn: Any, moves: Moves, price: Any, tokens: Any
+) -> tuple[Booleans, Booleans]:
+    """`decide_by_value` without checks, on floating-point numbers that its caller has checked."""
+    value = value_unchecked(arrays.namespace(*fast, c_fa, c_fn, *moves), *fast, c_fa, c_fn, moves)
     thinks = arrays.namespace(value, price, tokens).greater_equal(value, price * tokens)
-    fast_decision = gate.intervene_unchecked(accept_fast, accept_fast * need_fast, c_fa, c_fn)
-    slow_decision = gate.intervene_unchecked(accept_slow, accept_slow * need_slow, c_fa, c_fn)
-    xp = arrays.namespace(thinks, fast_decision, slow_decision)
-    return xp.where(thinks, slow_decision, fast_decision)[()], thinks
+    decisions = [gate.intervene_unchecked(of.accept, of.accept * of.need, c_fa, c_fn) for of in (slow, fast)]
+    xp = arrays.namespace(thinks, *decisions)
+    return xp.where(thinks, *decisions)[()], thinks
 
 
 def _check_price(price: Any, tokens: Any) -> None:

@@ -35,7 +35,7 @@ from prism_jax.decision.audbc import (
 )
 from prism_jax.decision.passes import Pass
 from prism_jax.decision.policies import answering_to_ratio
-from prism_jax.decision.thinking import Moves, decide_by_value
+from prism_jax.decision.thinking import Moves, by_value_unchecked
 from prism_jax.decision.uncertainty import SHARE, Cells, Resampled, interval
 from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known, totals_of
 from prism_jax.evaluation.policy_rows import FORMS, EvaluationData
@@ -64,7 +64,7 @@ class ByValue(NamedTuple):
 
     def decide(self, ratio: float) -> tuple[Bool[np.ndarray, "judged"], Steps]:
         """The offers at one cost ratio, and the acceptance labels of the candidates decided about."""
-        offer, thinks = decide_by_value(self.fast, self.slow, 1.0, ratio, self.moves, self.price, self.tokens)
+        offer, thinks = by_value_unchecked(self.fast, self.slow, 1.0, ratio, self.moves, self.price, self.tokens)
         return np.asarray(offer), np.where(thinks, self.thought, self.accept)
 
     def mean_cost(self, weight: Steps, references: ExpectedCost) -> float:

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 
 import rich.box
 import rich.console
-import rich.measure
 import rich.table
 import rich.text
 
@@ -185,23 +184,23 @@ class Table:
         return shown
 
 
+_WIDTH = 1000
+"""Characters of a line that no table fills."""
+
+
 def _text(text: str, style: str = "") -> rich.text.Text:
     """Plain text for rich, in which a terminal finds nothing to obey."""
     return rich.text.Text(visible(text), style=style)
 
 
-def wide_console(tables: Sequence[Table]) -> rich.console.Console:
-    """Makes a console on standard output, wide enough that rich cuts no number; a narrow terminal wraps the lines."""
-    console = rich.console.Console()
-    unbounded = console.options.update(width=1000)
-    needed = max(rich.measure.Measurement.get(console, unbounded, table.to_terminal()).maximum for table in tables)
-    console.width = max(console.width, needed)
-    return console
+def wide_console() -> rich.console.Console:
+    """Makes a console on standard output, so wide that rich cuts no number; a narrow terminal wraps the lines."""
+    return rich.console.Console(width=_WIDTH, emoji=False)
 
 
 def print_all(tables: Sequence[Table], console: rich.console.Console | None = None) -> None:
     """Prints tables without cutting any cell, with an empty line between two of them; by default on the terminal."""
-    console = wide_console(tables) if console is None else console
+    console = wide_console() if console is None else console
     for number, table in enumerate(tables):
         if number and tables[number - 1].note:  # without a note, the rows end in an empty line
             console.print()

@@ -327,7 +327,7 @@ def print_tables(evaluation: Evaluation, console: rich.console.Console | None = 
     By default they go to standard output, wide enough for every table.
     """
     shown = all_tables(evaluation)
-    console = wide_console(shown) if console is None else console
+    console = wide_console() if console is None else console
     costs = (
         f"C_FA = {evaluation.point.c_fa:g}, C_FN = {evaluation.point.c_fn:g}; ▸ is the policy of the operating point."
     )

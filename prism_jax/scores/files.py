@@ -266,8 +266,8 @@ def from_arrow(name: str, column: pa.Array, start: int, pool: Pool) -> np.ndarra
             row = int(large.argmax())
             raise ScoresError(f"found {index[row]}, expected {spec.expected} and below 2^63", name, start + row)
         return index.astype(np.int64, copy=False)
-    plain = pa.int8() if pa.types.is_boolean(column.type) else pa.float64()
-    values = as_numpy(column.cast(plain, safe=False)).astype(np.float64, copy=False)
+    numbers = column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column
+    values = as_numpy(numbers).astype(np.float64, copy=False)
     invalid = np.isnan(values) & np.logical_not(null)
     if invalid.any():
         raise ScoresError(f"found nan, expected {spec.expected}", name, start + int(invalid.argmax()))

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from etils import epath
 
 from prism_jax.runtime.files import read_object
 from prism_jax.scores.files import located, read_scores
-from prism_jax.scores.schema import ScoresError
+from prism_jax.scores.schema import REQUIRED, ScoresError
 from prism_jax.scores.table import Scores
 
 
@@ -44,6 +46,29 @@ def find_files(
     if not found:
         raise FileNotFoundError(f"{pattern}: found no {kind}, expected {' or '.join(suffixes)}")
     return sorted(found)
+
+
+def find_log(pattern: str) -> str | None:
+    """The first of the files that a pattern names, where it is a log of answers; None where it is a scores file.
+
+    A log is CSV, or Parquet without any of the columns that scores files need. A folder without scores files may hold
+    logs.
+
+    Raises:
+      FileNotFoundError: if `pattern` names no file.
+    """
+    try:
+        path = find_files(pattern)[0]
+    except FileNotFoundError:
+        if not Path(pattern).is_dir():
+            raise
+        path = find_files(pattern, (".csv",), "scores file or log")[0]
+    if not path.endswith(".parquet"):
+        return None if path.endswith(".jsonl") else path
+    try:
+        return None if {*REQUIRED} & {*pq.read_schema(path).names} else path
+    except (OSError, pa.ArrowException):
+        return None
 
 
 def read_all(pattern: str | os.PathLike[str], *, extra: bool = True) -> Scores:

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from etils import epath
 from jaxtyping import Bool
@@ -217,6 +216,8 @@ def _last_step(table: pa.Table) -> int:
 
 def _is_step(table: pa.Table, key: Key) -> Bool[np.ndarray, "rows"]:
     """Whether each row has this stream and step; null, which the check of the rows refuses, has none."""
+    import pyarrow.compute as pc  # takes 0.05 s, and a table in memory has no parts
+
     same = pc.and_(pc.equal(_plain(table, "stream"), key[0]), pc.equal(table.column("step"), key[1]))
     return as_numpy(same.cast(pa.int8()).combine_chunks()) == 1
 

@@ -42,7 +42,7 @@ def test_letters_of_every_script_stay(text):
 @pytest.mark.parametrize("text", BAD)
 def test_a_table_shows_the_escape_on_the_terminal_and_in_html(text):
     table = Table(text, text, (Column(text),), (Section(text, (Row(text, (text,)),)),), note=text)
-    console = wide_console([table])
+    console = wide_console()
     with console.capture() as capture:
         console.print(table.to_terminal())
     for shown in (capture.get(), table.to_html()):

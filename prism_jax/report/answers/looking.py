@@ -8,12 +8,10 @@ import math
 import re
 import shlex
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from prism_jax.evaluation.answers.cells import WORDS, Cells, is_number, may_be_days
 from prism_jax.evaluation.answers.columns import LogColumns, LogError
@@ -22,8 +20,7 @@ from prism_jax.evaluation.answers.log_tables import LogTable, Wanted
 from prism_jax.evaluation.answers.written_times import COUNTS, ORDERS
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.runtime.shown_text import visible
-from prism_jax.scores.joining import find_files
-from prism_jax.scores.schema import REQUIRED
+from prism_jax.scores.joining import find_log
 from prism_jax.scores.texts import is_moment
 
 _ROWS = 10_000
@@ -139,20 +136,15 @@ def _mostly(known: np.ndarray) -> bool:
 def show_columns_of_log(pattern: str, more: Sequence[str]) -> None:
     """Prints the columns of a table that is no scores file, and raises an error that says how to name their roles.
 
-    Nothing for scores files. A log is CSV, or Parquet without any of the columns that scores files need; of several
-    files the first is looked at. `more` are further arguments of the command that the error says.
+    Nothing for scores files. Of several files the first is looked at. `more` are further arguments of the command that
+    the error says.
 
     Raises:
       LogError: for a log.
       FileNotFoundError: if `pattern` names no file.
     """
-    try:
-        path = find_files(pattern)[0]
-    except FileNotFoundError:
-        if not Path(pattern).is_dir():
-            raise
-        path = find_files(pattern, (".csv",), "scores file or log")[0]
-    if path.endswith(".jsonl") or (path.endswith(".parquet") and not _is_log(path)):
+    path = find_log(pattern)
+    if path is None:
         return
     table, roles = look(path)
     print_all([table])
@@ -170,14 +162,6 @@ def show_columns_of_log(pattern: str, more: Sequence[str]) -> None:
         f"{path}: found a log of answers without --columns, expected the roles of its columns, such as "
         f"{shlex.join(words)}{unknown if '=COLUMN' in roles[0] else ''}{either}"
     )
-
-
-def _is_log(path: str) -> bool:
-    """Whether a Parquet file is no scores file."""
-    try:
-        return not {*REQUIRED} & {*pq.read_schema(path).names}
-    except (OSError, pa.ArrowException):
-        return False
 
 
 def look(path: str) -> tuple[Table, list[str]]:
