@@ -61,8 +61,12 @@ def confusion(decision: Vector, y: Vector, weight: Vector | None = None) -> Conf
         return Confusion(tp, offers - tp, positives - tp, chosen.shape[0] - offers - positives + tp)
     label = arrays.as_float(label)
     v = xp.ones_like(label) if weight is None else arrays.as_float(xp.asarray(weight))
-    dtype = np.float64 if xp is np else None
-    positive, negative, offered = v * label, v * (1 - label), chosen.astype(v.dtype)
+    return weighted_confusion(chosen.astype(v.dtype), v * label, v * (1 - label))
+
+
+def weighted_confusion(offered: Any, positive: Any, negative: Any) -> Confusion:
+    """`confusion` without checks: of decisions, 1 or 0, and the weights of each row's label and of its complement."""
+    dtype = np.float64 if arrays.namespace(offered, positive) is np else None
     offers = ((offered * of).sum(dtype=dtype) for of in (positive, negative))  # a product takes less time than `where`
     silences = (((1 - offered) * of).sum(dtype=dtype) for of in (positive, negative))
     return Confusion(*offers, *silences)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float64
+from jaxtyping import Float64
 
 from prism_jax.decision import metrics
 from prism_jax.evaluation.policy_rows import FORMS, Counted, Decided, EvaluationData, Truth
@@ -74,41 +74,53 @@ def compared(data: EvaluationData) -> Iterator[Deciding]:
             yield Deciding(name, form, data.decide(name, form))
 
 
-def sums_of(
-    data: EvaluationData, deciding: Deciding, weight: Float64[np.ndarray, "judged"]
-) -> tuple[Float64[np.ndarray, "judged"], PolicySums]:
-    """The realised cost of each judged step, and the sums over all steps, of one policy's decisions.
+class _Counting(NamedTuple):
+    """What the decisions of the judged steps count with."""
 
-    `weight` are the judged steps' weights of acceptance labels.
-    """
-    point, decided = data.point, deciding.decided
-    sees_labels = deciding.policy == "clairvoyant"  # it chooses the best candidate
-    counted = Counted(data.label("need"), data.best_accept) if sees_labels else data.counted(decided)
-    need, accept, offer = map(data.of_judged, (*counted, decided.offer))
-    gold, offered = need * accept, offer.astype(np.float64)
-    costs = offered * (point.c_fa * (1 - accept)) + (1 - offered) * (point.c_fn * gold)  # `metrics.step_costs`, faster
-    decisions = offer if sees_labels else decided.offer
-    counts, answers = _confusion(offer, gold, weight), _confusion(offer, accept, weight)
-    sums = PolicySums(
-        mass=float(weight.sum()),
-        realised=float(point.c_fa * answers.fp + point.c_fn * counts.fn),
-        gold=float(point.c_fa * counts.fp + point.c_fn * counts.fn),
-        expected=float(data.expected_costs(decided).sum()) if data.has_truth else None,
-        offers=int(np.count_nonzero(decisions)),
-        of=len(decisions),
-        steps=len(decided.offer),
-        slow=int(np.count_nonzero(decided.slow)),
-        counts=counts,
-        answers=answers,
-    )
-    return costs, sums
+    refused: Float64[np.ndarray, "judged"]  # the cost of an offer
+    missed: Float64[np.ndarray, "judged"]  # the cost of silence
+    gold: tuple[Float64[np.ndarray, "judged"], Float64[np.ndarray, "judged"]]  # weights of the label and its complement
+    answer: tuple[Float64[np.ndarray, "judged"], Float64[np.ndarray, "judged"]]  # the same of labels of acceptance
+
+    @classmethod
+    def of(cls, data: EvaluationData, counted: Counted) -> _Counting:
+        """Of these labels; `metrics.step_costs` is a choice of `refused` and `missed`, which takes longer."""
+        need, accept = map(data.of_judged, counted)
+        gold, weight, point = need * accept, data.weight, data.point
+        pairs = ((weight * y, weight * (1 - y)) for y in (gold, accept))
+        return cls(point.c_fa * (1 - accept), point.c_fn * gold, *pairs)
 
 
-def _confusion(
-    offer: Bool[np.ndarray, "judged"], y: Float64[np.ndarray, "judged"], weight: Float64[np.ndarray, "judged"]
-) -> metrics.Confusion:
-    """The counts; zeros where no step of a part of a table is judged."""
-    return metrics.confusion(offer, y, weight) if len(weight) else metrics.Confusion(0.0, 0.0, 0.0, 0.0)
+def sums_of(data: EvaluationData) -> Iterator[tuple[Deciding, Float64[np.ndarray, "judged"], PolicySums]]:
+    """Each of `compared` with the realised cost of each judged step, and the sums over all steps."""
+    point, weight = data.point, data.weight
+    best = Counted(data.label("need"), data.best_accept)
+    of_best = _Counting.of(data, best)
+    for deciding in compared(data):
+        decided = deciding.decided
+        sees_labels = deciding.policy == "clairvoyant"  # it chooses the best candidate
+        counted = best if sees_labels else data.counted(decided)
+        counting = of_best if counted.accept is best.accept else _Counting.of(data, counted)
+        offer = data.of_judged(decided.offer)
+        offered = offer.astype(np.float64)
+        decisions = offer if sees_labels else decided.offer
+        counts, answers = (
+            metrics.weighted_confusion(offered, *of) if len(weight) else metrics.Confusion(0.0, 0.0, 0.0, 0.0)
+            for of in (counting.gold, counting.answer)
+        )
+        sums = PolicySums(
+            mass=float(weight.sum()),
+            realised=float(point.c_fa * answers.fp + point.c_fn * counts.fn),
+            gold=float(point.c_fa * counts.fp + point.c_fn * counts.fn),
+            expected=float(data.expected_costs(decided).sum()) if data.has_truth else None,
+            offers=int(np.count_nonzero(decisions)),
+            of=len(decisions),
+            steps=len(decided.offer),
+            slow=int(np.count_nonzero(decided.slow)),
+            counts=counts,
+            answers=answers,
+        )
+        yield deciding, offered * counting.refused + (1 - offered) * counting.missed, sums
 
 
 def rows_of(sums: Mapping[tuple[str, Form | None], PolicySums], deployed: str, has_slow: bool) -> list[PolicyRow]:

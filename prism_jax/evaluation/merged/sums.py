@@ -133,18 +133,18 @@ class Sums(Statistic):
         policies: dict[Any, Any] = {}
         columns = {"weight": data.by_unit(weight)}
         state |= {"policies": policies, "columns": columns}
-        for compared in policy_sums.compared(data):
-            costs, policies[compared.policy, compared.form] = policy_sums.sums_of(data, compared, weight)
-            columns[column("policy", compared.policy, compared.form)] = data.by_unit(costs * weight)
+        for (policy, form, _), costs, sums in policy_sums.sums_of(data):
+            policies[policy, form] = sums
+            columns[column("policy", policy, form)] = data.by_unit(costs * weight)
         if plan.fitted_on:
             shares = self.shares(data)
-            costs_of_shares, sums = triggers.sums_of(data, shares)
+            costs_of_shares, sums_of_shares = triggers.sums_of(data, shares)
             names = [(share.trigger, share.budget) for share in shares]
             columns |= {
                 column("share", *name): data.by_unit(cost * weight)
                 for name, cost in zip(names, costs_of_shares, strict=True)
             }
-            state["shares"] = dict(zip(names, sums, strict=True))
+            state["shares"] = dict(zip(names, sums_of_shares, strict=True))
         if not len(weight):
             return state
         if plan.has_need:
