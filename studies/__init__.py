@@ -9,5 +9,7 @@ import them. Every study fixes its criteria before it runs and prints its result
 Where to change what:
 - a study, or a new one: a module or folder here with `define_flags` and `main`, and its line in `registry.py`
 - intervals, promises and alarms, and the logs of which their truth is known: `coverage/`
+- what the studies that train share, variants, seeds, costs and means over seeds: `runner.py`; a study of them declares
+  its variants and tables in its own module
 - the injections, their controls, or the measurement: `injection_strings.py`, `injections.py`; docs/agent.md
 """

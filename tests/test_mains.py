@@ -198,7 +198,7 @@ EMPTY = {
     "probe": ("--config=configs/probe_simulator.py", "--workdir="),
     "promise": ("--promise=burden<=0.2", "--scores="),
     "experiments field": ("--sources=simulator", "--workdir= "),
-    "experiments thinking": ("--workdir=",),
+    "studies thinking": ("--workdir=",),
     "studies injections": ("--weights=",),
     "studies live_context": ("--workdir=",),
 }

@@ -12,6 +12,5 @@ Where to change what:
 - the distillation demo: commands in `distill_demo.py`, report in `distill_report.py`, the student in `students.py`
 - the paper in one script: its stages in `reproduce.py`, what they cost in earnest in `real_costs.py`; how stages follow
   one another: `stages.py`
-- the study of distillation: its teachers, arms and sizes: `distillation.py`; its tables in `distillation_tables.py`
 - how a study is started, printed and written: `by_name.py`; a new study: `studies/` beside the package
 """

@@ -95,20 +95,19 @@ def decided(records: epath.PathLike, streams: Sequence[Stream]) -> Decisions:
     return Decisions(np.array(offers, bool), np.array(thoughts, bool))
 
 
-def taught(streams: Sequence[Stream], split: str) -> Scores:
-    """A teacher's probabilities as a scores table with whatever labels the streams have.
+def taught(streams: Sequence[Stream], split: str, answers: Sequence[Stream] | None = None) -> Iterator[dict[str, Any]]:
+    """Yields a teacher's probabilities as rows of a scores table, with whatever labels the streams have.
 
-    ValueError names the stream and the event of a step without the teacher's probabilities.
+    `answers` are the same streams with other labels, to take those. ValueError names the stream and the event of a step
+    without the teacher's probabilities.
     """
-    rows: list[dict[str, Any]] = []
-    for stream in streams:
+    for stream, labelled in zip(streams, answers or streams, strict=True):
         for step in stream.steps:
             if step.teacher_need is None or step.candidates[0].teacher_accept is None:
                 raise ValueError(f"stream {stream.id!r}, event {step.event}: found no probabilities of the teacher")
         need = [step.teacher_need for step in stream.steps]
         accept = [offer.teacher_accept for step in stream.steps for offer in step.candidates]
-        rows += offer_rows(stream, need, accept, split=split, fold=0)
-    return Scores.from_rows(rows)
+        yield from offer_rows(labelled, need, accept, split=split, fold=0)
 
 
 def teachers_decisions(
@@ -118,8 +117,8 @@ def teachers_decisions(
 
     The labels of the held-out streams are not read; those of the calibration streams are the judges'.
     """
-    fits = calibrate(taught(calibration, "calibration"))
-    data = EvaluationData(taught(held_out, "test"), fits, point, thought=None, has_truth=False)
+    fits = calibrate(Scores.from_rows(taught(calibration, "calibration")))
+    data = EvaluationData(Scores.from_rows(taught(held_out, "test")), fits, point, thought=None, has_truth=False)
     forms: dict[str, Form] = {"teacher": "raw", TEACHER: "calibrated"}
     return {name: Decisions(data.decide("dynamic", form).offer) for name, form in forms.items()}
 

@@ -24,8 +24,9 @@ from prism_jax.training.run import Run, open_run, reopen_run, trained_params, un
 from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import MAY_DIFFER, Workdir
 
-Signals = Literal["all", "fast", "untrained"]
-"""Which signals a table of scores holds: every pass, the fast pass alone, or that of the student before training."""
+Signals = Literal["all", "slow", "fast", "untrained"]
+"""Which signals a table of scores holds: all that the student learned, both passes without an offer that it writes, the
+fast pass alone, or that of the student before training."""
 FAST_BATCH = 50
 """Streams per forward pass where only slots are read."""
 
@@ -78,8 +79,11 @@ class Store:
                 run = open_run(config)
                 return score_run(run, untrained_params(run), batch=FAST_BATCH, passes=Passes())
             run, params = self.trained(name, config)
-            fast: dict[str, Any] = {"batch": FAST_BATCH, "passes": Passes()} if signals == "fast" else {}
-            return score_run(run, params, **fast)
+            chosen: dict[str, dict[str, Any]] = {
+                "fast": {"batch": FAST_BATCH, "passes": Passes()},
+                "slow": {"passes": Passes(slow=True, writing=run.config.writing)},
+            }
+            return score_run(run, params, **chosen.get(signals, {}))
 
         file = "scores.parquet" if signals == "all" else f"scores_{signals}.parquet"
         return kept(self.place(name, config) / file, make)

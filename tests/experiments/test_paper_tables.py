@@ -19,8 +19,17 @@ from prism_jax.decision.passes import Pass
 from prism_jax.decision.uncertainty import mcnemar, paired_rates, rate_intervals
 from prism_jax.evaluation import protocol
 from prism_jax.evaluation.policy_rows import Decided
-from prism_jax.experiments import training_pathways
-from prism_jax.experiments.paper import case_study, drawing, inference, methods, pareto, references, registry, runner
+from prism_jax.experiments.paper import (
+    case_study,
+    drawing,
+    inference,
+    methods,
+    pareto,
+    pathways,
+    references,
+    registry,
+    runner,
+)
 from prism_jax.experiments.paper import cells as cells_of
 from prism_jax.experiments.paper.cells import PRINTED
 from prism_jax.experiments.paper.sheet import NOT_REPRODUCIBLE, Line, Measure, Number, Sheet
@@ -144,7 +153,7 @@ def test_by_the_method_as_printed_tables_only_gain_columns(study):
 
 def test_pathways_are_curated_by_the_method(study, monkeypatch):
     asked = []
-    monkeypatch.setattr(training_pathways, "scores_of", lambda _, pathway, store: asked.append(pathway) or study.scores)
+    monkeypatch.setattr(pathways, "scores_of", lambda config, store, pathway: asked.append(pathway) or study.scores)
     subject = Subject(Trainings(Store("none"), recipes=RECIPES), settings=SETTINGS, method="paper")
     assert PRINTED.keys() <= registry.function("pathways")(subject).sheets[0].measures.keys()
     assert {(of.score, of.stratify) for of in asked} == {("paper", False)}

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 from prism_jax.evaluation import protocol
 from prism_jax.evaluation.policy_rows import FORMS, EvaluationData
 from prism_jax.evaluation.rows import Form
-from prism_jax.experiments import training_pathways
 from prism_jax.experiments.paper import cells, methods, references, systems
 from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.sheet import Line, Number, Sheet
 from prism_jax.experiments.paper.study import ExperimentResult, IntervalSettings, SkippedError, Subject
 from prism_jax.experiments.paper.systems import Systems
 from prism_jax.experiments.paper.tallies import Tally
-from prism_jax.runs.store import of_seed
-from prism_jax.training.pathways.table import Method
+from prism_jax.runs.store import Store, of_seed
+from prism_jax.scores import Scores
+from prism_jax.training.pathways.table import SECOND_STAGES, Method, Name, PathwayConfig
+from prism_jax.training.run_config import RunConfig
 
-NAMES = {
+NAMES: dict[Name, str] = {
     "sft": "SFT",
     "dft": "DFT, second stage",
     "weighted_sft": "Weighted-SFT, second stage",
@@ -31,8 +35,8 @@ def make(subject: Subject) -> ExperimentResult:
     trainings = subject.trainings
     config, prepared = of_seed(trainings.recipes.pathways, trainings.seed), {}
     for pathway in NAMES:
-        by = training_pathways.PATHWAYS[pathway].curated_by(subject.method)
-        scores = training_pathways.scores_of(config, by, trainings.store)
+        by = PathwayConfig(name=pathway).curated_by(subject.method)
+        scores = scores_of(config, trainings.store, by)
         prepared[pathway] = protocol.prepare(scores, protocol.calibrate(scores), subject.point)[0]
     lines = []
     for form in reversed(FORMS):
@@ -50,6 +54,25 @@ def make(subject: Subject) -> ExperimentResult:
     sheet = Sheet("pathways", "Ablation C: training pathways", "pathway", MEASURES, tuple(lines), note)
     shown = {key: MEASURES[key] for key in ("f1", "false_alarm", "cost")}
     return ExperimentResult((sheet,), lambda figure: bars(figure, lines, shown))
+
+
+def scores_of(config: RunConfig, store: Store, pathway: PathwayConfig) -> Scores:
+    """The scores of the fast pass of a student that was trained on a pathway, and is kept in the store.
+
+    `training.steps` is the number of both stages together: a second stage starts from an rdc_sft run of the first half.
+    """
+    name, steps = f"pathway-{pathway.name}", config.training.steps
+    if pathway.name not in SECOND_STAGES:
+        return store.scores(name, _with(config, pathway), "fast")
+    first = _with(config, dataclasses.replace(pathway, name="rdc_sft"), steps=steps // 2)
+    start = store.finished("pathway-first-stage", first).resolve()
+    return store.scores(name, _with(config, pathway, steps=steps - steps // 2, start=str(start)), "fast")
+
+
+def _with(config: RunConfig, pathway: PathwayConfig, **training: Any) -> RunConfig:
+    """The config on a pathway, with some training settings changed; a second stage is only valid with its start."""
+    changed = dataclasses.replace(config.training, **training)
+    return dataclasses.replace(config, pathway=pathway, training=changed)
 
 
 def of_systems(of: Systems) -> ExperimentResult:

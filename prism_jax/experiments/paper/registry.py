@@ -72,14 +72,6 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 
 STUDIES: dict[str, Study] = {
-    "thinking": Study("What the slow pass is worth, over three seeds.", "12 minutes", ("workdir",)),
-    "distillation": Study("What curation and the teacher's quality are worth.", "20 minutes", ("workdir",)),
-    "adapters": Study(
-        "Low-rank adapters beside training all parameters.", "20 minutes; with --weights an hour more", ("workdir",)
-    ),
-    "training_pathways": Study("Training pathways, and filter × losses, over three seeds.", "20 minutes", ("workdir",)),
-    "need_target": Study("Whether need given acceptance removes the regret of dependence.", "11 minutes"),
-    "need_target_costs": Study("What both meanings of p_need cost, with fewer rows, too.", "2 hours", ("workdir",)),
     "field": Study("Baselines on other people's data, with costs and intervals.", "minutes", ("sources", "workdir")),
     "reproduce": Study(
         "The paper from unlabelled streams to its tables, or a rehearsal of it.", "20 minutes", ("workdir",)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from prism_jax.experiments import students, thinking, training_pathways
+from prism_jax.experiments import students
 from prism_jax.experiments.students import THINKING
 from prism_jax.runs.store import Store, of_seed
 from prism_jax.scores import Scores
@@ -15,6 +15,19 @@ from prism_jax.student.qwen3 import Params
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.run import Run
 from prism_jax.training.run_config import RunConfig, TrainingConfig
+
+STUDENT = "student"
+"""Name in the store of the student on which most tables are computed; the study of thinking trains the same."""
+
+PATHWAYS = RunConfig(
+    data=DataConfig(train_streams=8000, calibration_streams=150, test_streams=500),
+    simulator=SimulatorConfig(min_events=4, max_events=4, teacher=True, teacher_blur=0.7, teacher_bias=0.3),
+    prompt=students.PROMPT,
+    student=students.STUDENT,
+    loss=LossConfig(response=0.2, accept=1.2),
+    training=TrainingConfig(steps=400, batch=32, learning_rate=4e-3, checkpoint_every=100),
+)
+"""A tiny student on streams of three decisions, with a teacher's probabilities."""
 
 TRANSFER = RunConfig(
     data=DataConfig(train_streams=8000, calibration_streams=600, test_streams=1500),
@@ -32,7 +45,7 @@ class Recipes:
     """The configs of all trainings; the seed of each is replaced."""
 
     student: RunConfig = THINKING  # the student with a fast and a slow pass, on which most tables are computed
-    pathways: RunConfig = training_pathways.CONFIG  # the students of ablation C, apart from their pathway
+    pathways: RunConfig = PATHWAYS  # the students of ablation C, apart from their pathway
     # the students of domain transfer, apart from the files of their streams; `data` says how many to draw
     transfer: RunConfig = TRANSFER
     timed_streams: int = 20  # number of test streams on which the live passes of the student are timed
@@ -53,8 +66,8 @@ class Trainings:
 
     @property
     def named(self) -> tuple[str, RunConfig]:
-        """The name and the config of the student in the store, which the study of thinking shares."""
-        return thinking.FIRST, self.config
+        """The name and the config of the student in the store."""
+        return STUDENT, self.config
 
     def scores(self) -> Scores:
         """The student's raw scores, both passes."""
