@@ -46,11 +46,11 @@ AGENT = (
     ),
     Fault(
         "fast-scores-by-place-in-step",
-        "scoring/fast.py",
+        "student/scoring/fast.py",
         '"p_accept_fast": of_offer}',
         '"p_accept_fast": accept[columns["candidate"]]}',
         "All steps get the acceptance of the first step's candidates.",
-        ("scoring/test_fast.py",),
+        ("student/scoring/test_fast.py",),
         vital=True,
     ),
     Fault(
@@ -120,11 +120,11 @@ SERVED = (
     ),
     Fault(
         "any-scheme-bears-a-token",
-        "service/tokens.py",
+        "agent/service/tokens.py",
         'if known and scheme.lower() == b"bearer" else None',
         "if known else None",
         "A token is taken without its scheme.",
-        ("service/test_app.py",),
+        ("agent/service/test_app.py",),
     ),
 )
 
@@ -140,11 +140,11 @@ PEOPLE = (
     ),
     Fault(
         "study-fits-on-its-people",
-        "acceptance/study.py",
+        "evaluation/answers/study.py",
         "for number, part in sorted(scores.items()) if number != fold]",
         "for number, part in sorted(scores.items())]",
         "The study predicts people that its fits have seen.",
-        ("acceptance/test_acceptance_log.py",),
+        ("evaluation/answers/test_acceptance_log.py",),
         vital=True,
     ),
     Fault(
@@ -157,11 +157,11 @@ PEOPLE = (
     ),
     Fault(
         "map-chosen-without-weights",
-        "acceptance/statistics.py",
+        "evaluation/answers/statistics.py",
         "else weight * ~np.isnan(rows.score)",
         "else 1.0 * ~np.isnan(rows.score)",
         "The map of a score is chosen without the weights of the study.",
-        ("acceptance/test_acceptance_log.py", "acceptance/test_study.py"),
+        ("evaluation/answers/test_acceptance_log.py", "evaluation/answers/test_study.py"),
         vital=True,
     ),
 )

@@ -43,20 +43,20 @@ RUNTIME = (
 TEACHER_AND_JUDGES = (
     Fault(
         "text-calibrator-sees-its-stream",
-        "teacher/text_fit.py",
+        "labelling/teacher/text_fit.py",
         "train, held_out = np.flatnonzero(fold != number), np.flatnonzero(fold == number)",
         "train, held_out = np.arange(len(fold)), np.flatnonzero(fold == number)",
         "The teacher's calibrated probabilities are too extreme.",
-        ("teacher/test_text_calibrator.py",),
+        ("labelling/teacher/test_text_calibrator.py",),
         vital=True,
     ),
     Fault(
         "accepted-silence-is-need",
-        "judges/labelling.py",
+        "labelling/judges/labelling.py",
         "need = None if silence is None else 1.0 - silence",
         "need = silence",
         "Steps at which silence is right are labelled as needing help.",
-        ("judges/test_judging.py",),
+        ("labelling/judges/test_judging.py",),
         vital=True,
     ),
 )

@@ -51,20 +51,20 @@ RUNS = (
     ),
     Fault(
         "log-gate-with-swapped-costs",
-        "acceptance/statistics.py",
+        "evaluation/answers/statistics.py",
         "intervene(predictions[name], predictions[name], *self.costs)",
         "intervene(predictions[name], predictions[name], *self.costs[::-1])",
         "The gate on a user's own log decides at the inverse cost ratio.",
-        ("acceptance/test_acceptance_log.py",),
+        ("evaluation/answers/test_acceptance_log.py",),
         vital=True,
     ),
     Fault(
         "own-score-fitted-on-its-fold",
-        "acceptance/log_scores.py",
+        "evaluation/answers/log_scores.py",
         ".scored(score, fold)[best]",
         ".scored(score, 0 * fold)[best]",
         "The map of a user's score was fitted on the people that it is measured on.",
-        ("acceptance/test_acceptance_log.py",),
+        ("evaluation/answers/test_acceptance_log.py",),
         vital=True,
     ),
     Fault(
@@ -77,11 +77,11 @@ RUNS = (
     ),
     Fault(
         "answers-of-silent-rows",
-        "acceptance/log_scores.py",
+        "evaluation/answers/log_scores.py",
         '"logged": log.logged[rows], "propensity": log.propensity[rows]}',
         '"propensity": log.propensity[rows]}',
         "A scores file does not say which offers were made.",
-        ("acceptance/test_acceptance_log.py", "commands/test_unshown_offers.py"),
+        ("evaluation/answers/test_acceptance_log.py", "commands/test_unshown_offers.py"),
         vital=True,
     ),
     Fault(

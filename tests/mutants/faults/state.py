@@ -17,14 +17,14 @@ STATE = (
         "if earlier[0] != request.digest and not",
         "if not earlier and not",
         "Another request under the same key gets the answer of the first.",
-        ("agent/test_durable.py", "service/test_state_app.py"),
+        ("agent/test_durable.py", "agent/service/test_state_app.py"),
     ),
     Fault(
         "tenants-share-streams",
-        "service/agents.py",
+        "agent/service/agents.py",
         "(Namespace(reader, tenant), models.exported)",
         "(reader, models.exported)",
         "What a tenant's stream has shown moves another tenant's of the same name.",
-        ("service/test_state_app.py",),
+        ("agent/service/test_state_app.py",),
     ),
 )
