@@ -14,7 +14,6 @@ import threading
 import time
 import urllib.request
 
-import gguf
 import numpy as np
 from exported_folder import prism, write
 
@@ -263,6 +262,8 @@ def vllm_server(python, folder, port, context=SERVED):
 
 def lowest_blocks(source, target, blocks, form="F32"):
     """Writes the lowest blocks of a GGUF model, dequantised to `form`, with everything that says how to run it."""
+    import gguf
+
     reader = gguf.GGUFReader(source)
     architecture = reader.fields["general.architecture"].contents()
     writer = gguf.GGUFWriter(target, architecture)

@@ -6,28 +6,30 @@ import uuid
 
 import pytest
 
-pytest.importorskip("langchain.agents.middleware", reason="langchain and langgraph are what is served here")
-from langchain.agents import create_agent
-from langchain.agents.middleware import HumanInTheLoopMiddleware
-from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage, HumanMessage
-from langchain_core.tools import tool
-from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.types import Command
-
 from prism_jax.agent.adapters.client import Client
-from prism_jax.agent.adapters.langchain import SpeechGate
 
 
-class Model(GenericFakeChatModel):
-    def bind_tools(self, tools, **_):
-        return self
+def speech_gate(*given, **options):
+    from prism_jax.agent.adapters.langchain import SpeechGate
+
+    return SpeechGate(*given, **options)
 
 
 @pytest.fixture
 def build():
     """Makes an agent whose model calls a tool once and then ends; returns it, its configuration and what was called."""
+    pytest.importorskip("langchain.agents.middleware", reason="langchain and langgraph are what is served here")
+    from langchain.agents import create_agent
+    from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+    from langchain_core.messages import AIMessage
+    from langchain_core.tools import tool
+    from langgraph.checkpoint.memory import InMemorySaver
+
     called = []
+
+    class Model(GenericFakeChatModel):
+        def bind_tools(self, tools, **_):
+            return self
 
     @tool
     def notify(message: str) -> str:
@@ -50,11 +52,11 @@ def build():
     return make
 
 
-ASKED = {"messages": [HumanMessage("Fix the build.")]}
+ASKED = {"messages": [("user", "Fix the build.")]}
 
 
 def test_where_the_gate_is_silent_the_model_reads_why_and_goes_on(build, client, records):
-    gate = SpeechGate(client, ["notify"], person="ada", numbers=lambda _: {"p_need": 0.9, "p_accept": 0.1})
+    gate = speech_gate(client, ["notify"], person="ada", numbers=lambda _: {"p_need": 0.9, "p_accept": 0.1})
     agent, config, called = build(gate)
     _, _, withheld, last = agent.invoke(ASKED, config)["messages"]
     assert withheld.type == "tool" and withheld.name == "notify" and withheld.status == "success"
@@ -68,9 +70,9 @@ def test_where_the_gate_is_silent_the_model_reads_why_and_goes_on(build, client,
 def test_where_it_speaks_the_tool_runs_and_other_tools_are_not_asked_about(build, client, nowhere, asynchronous):
     numbers = {"p_need": 0.9, "p_accept": 0.9}
     for gate, name, arguments, wanted in [
-        (SpeechGate(client, ["notify"], stream="own", numbers=lambda _: numbers), "notify", None, "Build is red"),
-        (SpeechGate(client, ["notify"], numbers=lambda _: numbers | {"p_accept": 0.1}), "notify", None, None),
-        (SpeechGate(Client(nowhere), ["notify"]), "write", {"path": "a.txt"}, "a.txt"),
+        (speech_gate(client, ["notify"], stream="own", numbers=lambda _: numbers), "notify", None, "Build is red"),
+        (speech_gate(client, ["notify"], numbers=lambda _: numbers | {"p_accept": 0.1}), "notify", None, None),
+        (speech_gate(Client(nowhere), ["notify"]), "write", {"path": "a.txt"}, "a.txt"),
     ]:
         agent, config, called = build(gate, name=name, arguments=arguments)
         called.clear()
@@ -82,7 +84,7 @@ def test_where_it_speaks_the_tool_runs_and_other_tools_are_not_asked_about(build
 
 def test_each_person_of_a_thread_has_a_stream_and_what_the_server_refuses_ends_no_run(build, client, records):
     people = iter(["ada", "bob", "x" * 10_000])
-    gate = SpeechGate(
+    gate = speech_gate(
         client, ["notify"], stream="all", person=lambda _: next(people), numbers=lambda _: {"p_accept": 0.9}
     )
     for name in ("ada", "bob"):
@@ -97,7 +99,7 @@ def test_each_person_of_a_thread_has_a_stream_and_what_the_server_refuses_ends_n
 
 def test_without_numbers_the_server_reads_what_the_person_said(build, client, server, monkeypatch):
     monkeypatch.setattr("prism_jax.agent.adapters.client.clock", types.SimpleNamespace(time=lambda: 1.0))
-    agent, config, called = build(SpeechGate(client, ["notify"]))
+    agent, config, called = build(speech_gate(client, ["notify"]))
     agent.invoke(ASKED, config)
     event = {"time": 1.0, "text": "Fix the build.", "candidates": ["Build is red"]}
     wanted = server.ask("/v1/streams/beside/events", event)[1]
@@ -106,7 +108,9 @@ def test_without_numbers_the_server_reads_what_the_person_said(build, client, se
 
 def test_a_resumed_call_gets_the_answer_of_the_first_time_though_the_numbers_have_changed(build, client, records):
     """The tool waits for its person, so that the call is run again from its start on resume."""
-    from langgraph.types import interrupt
+    from langgraph.types import Command, interrupt
+
+    from prism_jax.agent.adapters.langchain import SpeechGate
 
     numbers = {"p_accept": 0.9}
     waits = []
@@ -125,11 +129,15 @@ def test_a_resumed_call_gets_the_answer_of_the_first_time_though_the_numbers_hav
 
 def approval(when, mode):
     """LangChain's own approval by a person, asked for where `when` says so."""
+    from langchain.agents.middleware import HumanInTheLoopMiddleware
+
     asks = {"allowed_decisions": ["approve", "reject"], "when": when}
     return HumanInTheLoopMiddleware({"notify": asks}, interrupt_mode=mode)
 
 
 def reject(agent, config, mode):
+    from langgraph.types import Command
+
     decision = {"type": "reject"}
     return agent.invoke(Command(resume=decision if mode == "per_call" else {"decisions": [decision]}), config)[
         "messages"
@@ -150,7 +158,7 @@ def test_a_condition_of_an_approval_that_changes_its_mind_runs_what_the_person_r
 @pytest.mark.parametrize("gate_is_outermost", [True, False])
 def test_beside_the_gate_what_the_person_rejected_stays_rejected(build, client, mode, gate_is_outermost):
     answers = iter([0.9, 0.0, 0.9])
-    gate = SpeechGate(client, ["notify"], numbers=lambda _: {"p_accept": next(answers)})
+    gate = speech_gate(client, ["notify"], numbers=lambda _: {"p_accept": next(answers)})
     order = [gate, approval(lambda _: True, mode)]
     agent, config, called = build(*(order if gate_is_outermost else order[::-1]))
     assert agent.invoke(ASKED, config)["__interrupt__"]

@@ -14,7 +14,6 @@ import urllib.error
 import urllib.request
 import zlib
 
-import openai
 import pytest
 import zstandard
 from fake_reader import FakeReader, exported
@@ -70,6 +69,8 @@ def probabilities(decision):
 
 
 def test_openais_clients_get_their_answers(served):
+    import openai
+
     options = {"base_url": f"{served.url}/v1", "api_key": "any", "max_retries": 0}
     texts = "first", "second"
     expected = wanted(*texts)
