@@ -23,7 +23,7 @@ from prism_jax.agent.reader import Reader
 from prism_jax.agent.records import encode
 from prism_jax.agent.records_file import RecordsError, RecordsFile, parse_record, write_whole
 from prism_jax.agent.replay import Changes, replay
-from prism_jax.agent.settings import AgentSettings, Budget, Critical, Exploration, PeopleSettings, Terms
+from prism_jax.agent.settings import POINT_FIELDS, AgentSettings, Budget, Critical, Exploration, PeopleSettings, Terms
 from prism_jax.agent.state.kept import KeptAgent, store_of_one
 from prism_jax.agent.state.store import StateStore
 from prism_jax.decision.operating_point import SLOW_TRIGGERS
@@ -60,7 +60,6 @@ SETTINGS = (
     *("optimism", "alarm", "redact", "keep_texts"),
 )
 """The flags of `define_settings_flags`."""
-POINT = ("c_fa", "c_fn", "margin", "policy", "fixed_threshold", "trigger", "price")
 
 
 def define_asking_flags() -> None:
@@ -265,7 +264,7 @@ def population_of(options: Mapping[str, Any]) -> Population | None:
 
 def point_changes(options: Mapping[str, Any]) -> dict[str, Any]:
     """What the flags change in the operating point."""
-    return {name: options[name] for name in POINT if options[name] is not None}
+    return {name: options[name] for name in POINT_FIELDS if options[name] is not None}
 
 
 def replay_records(options: Mapping[str, Any]) -> None:

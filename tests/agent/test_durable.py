@@ -190,20 +190,6 @@ def test_what_is_refused_leaves_no_trace_and_what_stands_beside_it_is_decided(tm
         assert isinstance(unknown, RefusedError)
 
 
-def test_outcomes_are_taken_once(tmp_path):
-    with StateStore(tmp_path) as store:
-        agent = durable(store)
-        number, offer = 0, None
-        while offer is None:
-            (answer,) = agent.answer([Events((observation("s0", number),))])
-            offer, number = answer[0]["id"] if answer[0]["speak"] else None, number + 1
-        outcome = OfferOutcome("s0", offer, "accepted", 30.0 * number)
-        first, again, other = durable(store).answer([outcome, outcome, outcome._replace(outcome="ignored")])
-        assert first == again == [outcome.record()]
-        assert isinstance(other, ConflictError)
-        assert store.of("ada").people.person("ada").answers == 1
-
-
 def test_nothing_of_a_deleted_person_is_in_any_file(tmp_path):
     with StateStore(tmp_path, partitions=3) as store:
         agent = durable(store)

@@ -122,7 +122,8 @@ def test_an_outcome_is_taken_once_and_moves_what_is_known_of_a_person(served):
     assert served.ask("/v1/outcomes", outcome | {"outcome": "accepted"})[0] == 409
     assert served.ask("/v1/outcomes", outcome | {"offer": "s/77"})[0] == 422
     asked = {"stream": "later", "time": 3.0, "p_need": 0.9, "p_accept": 0.9, "person": "ada"}
-    assert served.ask("/v1/decide", asked)[1]["p_accept"] < 0.9  # one refusal
+    assert served.ask("/v1/decide", asked)[1]["p_accept"] < 0.9
+    assert served.ask("/v1/people/ada")[1]["learnt"]["answers"] == 1, "one refusal"
     assert served.ask("/v1/decide", asked | {"stream": "bob's", "person": "bob"})[1]["p_accept"] == pytest.approx(
         0.9, abs=0.05
     )

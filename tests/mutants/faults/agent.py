@@ -124,7 +124,7 @@ SERVED = (
         'if known and scheme.lower() == b"bearer" else None',
         "if known else None",
         "A token is taken without its scheme.",
-        ("agent/service/test_app.py",),
+        ("agent/service/test_scopes.py",),
     ),
 )
 
