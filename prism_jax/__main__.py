@@ -30,8 +30,8 @@ COMMANDS = {
     "experiments": "computes the paper's tables and runs our studies",
 }
 """What each command does."""
-OF_THE_PACKAGE = ("train", "evaluate", "export", "agent", "experiments")
-"""The commands that are also typed as modules of the package, `python -m prism_jax train`; others are in commands/."""
+OF_THE_PACKAGE = ("agent", "experiments")
+"""The commands that are modules of the package; others are in commands/."""
 
 
 def listing() -> str:

@@ -95,7 +95,7 @@ def test_labelling_and_calibrating_load_neither_training_nor_a_model(module):
     assert {"jax", "orbax", "flax", "grain", "transformers"}.isdisjoint(chains(f"prism_jax.{module}"))
 
 
-@pytest.mark.parametrize("module", ["runs.scores_files", "acceptance.looking", "runs.answers", "commands.judging"])
+@pytest.mark.parametrize("module", ["runs.scores_files", "report.answers.looking", "runs.answers", "commands.judging"])
 def test_scores_and_logs_are_read_without_jax(module):
     assert {"jax", "flax"}.isdisjoint(chains(f"prism_jax.{module}"))
 
