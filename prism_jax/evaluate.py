@@ -1,4 +1,4 @@
-"""Calibrates and evaluates: `python -m prism_jax.evaluate` runs `prism_jax/commands/evaluate.py`."""
+"""Calibrates and evaluates: the name that users type for `prism_jax/commands/evaluate.py`."""
 
 import runpy
 

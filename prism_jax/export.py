@@ -1,4 +1,4 @@
-"""Exports a run: `python -m prism_jax.export` runs `prism_jax/commands/export.py`."""
+"""Exports a run: the name that users type for `prism_jax/commands/export.py`."""
 
 import runpy
 

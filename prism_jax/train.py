@@ -1,4 +1,4 @@
-"""Trains a student: `python -m prism_jax.train` runs `prism_jax/commands/train.py`."""
+"""Trains a student: the name that users type for `prism_jax/commands/train.py`."""
 
 import runpy
 
