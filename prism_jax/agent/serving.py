@@ -31,7 +31,7 @@ from prism_jax.decision.person import Population
 from prism_jax.decision.policies import DEPLOYABLE
 from prism_jax.gate import Gate
 from prism_jax.people.exports import StoreError, population_from
-from prism_jax.runtime.command import say
+from prism_jax.runtime.command import check_together, say
 from prism_jax.runtime.files import check_absent, check_outputs, read_lines, read_object, write_bytes
 
 if TYPE_CHECKING:
@@ -187,11 +187,11 @@ def _check_source(options: Mapping[str, Any]) -> None:
         if options[name] is None:
             other = "with --decisions" if decisions else "(or --replay=RECORDS)"
             raise ValueError(f"--{name}: found none, expected it {other}")
-    if options["records"] is not None and options["state"] is None:
-        raise ValueError(
-            "--records: found it without --state, expected the folder of the agent's state, whose records it gets; "
-            "without a state they go to standard output"
-        )
+    check_together(
+        "records without state: the folder of the agent's state, whose records it gets; without a state they go to "
+        "standard output",
+        options=options,
+    )
     if options["input"] is None and not options["jitter"]:
         raise ValueError("--input: found none, expected it (or --replay=RECORDS)")
     check_goes_with(options, {"gate": decisions or engine, "jitter": engine})
@@ -269,9 +269,8 @@ def point_changes(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def replay_records(options: Mapping[str, Any]) -> None:
     """Decides again on the records of --replay, and writes the new ones; ValueError and OSError have one line."""
-    for name in ("state", "population", "recalibrate", "engine", "decisions", "gate"):
-        if options[name]:
-            raise ValueError(f"--{name}: found it with --replay, expected none: a replay takes all from the records")
+    of_an_agent = "state population recalibrate engine decisions gate"
+    check_together(f"{of_an_agent} with replay: none: a replay takes all from the records", options=options)
     changes = Changes(
         point=point_changes(options),
         **({} if options["calibration"] is None else _maps(options["calibration"])),

@@ -23,10 +23,15 @@ from prism_jax.agent.serving import DECISION_OPTIONS, define_asking_flags
 from prism_jax.decision.calibration import CALIBRATORS, IDENTITY_ROWS, OF_SCORES
 from prism_jax.decision.policies import DEPLOYABLE
 from prism_jax.runtime import command, digests, distributed
-from prism_jax.runtime.command import refuse_empty
+from prism_jax.runtime.command import check_together, refuse_empty
 
 _ASKING = {"engine": ("key", "deadline", "compare"), "decisions": ("key", "deadline", *DECISION_OPTIONS)}
 """Flags that say how each is asked."""
+_TOGETHER = (
+    "scores_out c_fa c_fn policy calibrator identity_rows with check: it with --out: the gate has its own",
+    "decisions with engine: one of them",
+    "model context expect_digest with decisions: it without",
+)
 
 
 def define_flags() -> None:
@@ -82,12 +87,7 @@ def _check(options: Mapping[str, Any]) -> None:
     if (options["out"] is None) == (options["check"] is None):
         found = "none" if options["out"] is None else "it with --check"
         raise ValueError(f"--out: found {found}, expected one of --out and --check")
-    of_fitting = ("scores_out", "c_fa", "c_fn", "policy", "calibrator", "identity_rows")
-    for name in of_fitting if options["check"] else ():
-        if options[name] is not None:
-            raise ValueError(f"--{name}: found it with --check, expected it with --out: the gate has its own")
-    if engine and decisions:
-        raise ValueError("--decisions: found it with --engine, expected one of them")
+    check_together(*_TOGETHER, options=options)
     for name in ("decision_model",) if decisions else ("model",):
         if options[name] is None:
             raise ValueError(f"--{name}: found none, expected it {'with' if decisions else 'without'} --decisions")
@@ -96,10 +96,6 @@ def _check(options: Mapping[str, Any]) -> None:
     for name in sorted({name for names in _ASKING.values() for name in names} - set(allowed)):
         if options[name] is not None:
             raise ValueError(f"--{name}: found it without what it is for, expected it with --engine or --decisions")
-    if decisions:
-        for name in ("model", "context", "expect_digest"):
-            if options[name] is not None:
-                raise ValueError(f"--{name}: found it with --decisions, expected it without")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from prism_jax.decision.policies import DEPLOYABLE
 from prism_jax.evaluation.answers import written_times
 from prism_jax.runs.running import OF_FILES, Running
 from prism_jax.runtime import command, digests
-from prism_jax.runtime.command import refuse_empty
+from prism_jax.runtime.command import check_together, refuse_empty
 
 POINT = {
     "c_fa": "C_FA, the cost of an offer that is not accepted.",
@@ -44,8 +44,14 @@ POINT = {
     "policy": "The rule that decides.",
     "fixed_threshold": "The threshold of the policy fixed.",
 }
-OF_A_LOG = ("time_format", "target", "scores_out", "keep_names", "context", "weighted", "seed")
-"""Flags that go with --columns only."""
+TOGETHER = (
+    "columns without scores: the log there",
+    f"shown_only calibrator calibration {' '.join(OF_FILES)} without scores: it with a scores file",
+    "time_format target scores_out keep_names context weighted seed without columns: both, of a log",
+    f"calibrator calibration texts {' '.join([*POINT][2:])} with columns: it with a scores file only",
+    "keep_names without scores_out: both: no other file names people",
+    "weighted with shown_only: one of them: no weights are used of shown offers alone",
+)
 
 
 def define_flags() -> None:
@@ -123,6 +129,7 @@ def define_flags() -> None:
 def main() -> int | None:
     """Does what the flags say. The exit status is 3 where the trained checkpoint is damaged and an older one read."""
     options: dict[str, Any] = flags.FLAGS.flag_values_dict()
+    check_together(*TOGETHER)
     if options["columns"] is not None:
         _evaluate_log(options)
         return None
@@ -133,9 +140,6 @@ def main() -> int | None:
         from prism_jax.scores.joining import find_log
 
         point = OperatingPoint(**{name: options[name] for name in POINT})
-        for name in OF_A_LOG:
-            if options[name]:
-                raise ValueError(f"--{name}: found it without --columns, expected both, of a log")
         if find_log(options["scores"]) is not None:
             from prism_jax.report.answers.looking import show_columns_of_log
 
@@ -151,10 +155,6 @@ def main() -> int | None:
             running=Running.of_flags(),
         )
         return None
-    for name in ("shown_only", "calibrator", "calibration", *OF_FILES, *OF_A_LOG):
-        if flags.FLAGS[name].present or options[name] not in (None, False, [], 0, "local"):
-            expected = "with --columns" if name in OF_A_LOG else "with a scores file"
-            raise ValueError(f"--{name}: found it without --scores, expected it {expected}")
     workdir = _workdir(options)
     from prism_jax.runtime.dataclass_config import from_config_dict
     from prism_jax.training.run_config import RunConfig
@@ -188,17 +188,7 @@ def _evaluate_log(options: dict[str, Any]) -> None:
     from prism_jax.evaluation.answers.findings import Question
     from prism_jax.runs.answers import evaluate_log
 
-    if options["scores"] is None:
-        raise ValueError("--columns: found it without --scores, expected the log there")
-    refused = {"calibrator", "calibration", "texts", *(POINT.keys() - {"c_fa", "c_fn"})}
-    for name in sorted(refused):
-        if flags.FLAGS[name].present:
-            raise ValueError(f"--{name}: found it with --columns, expected it with a scores file only")
     point = OperatingPoint(c_fa=options["c_fa"], c_fn=options["c_fn"])
-    if options["keep_names"] and options["scores_out"] is None:
-        raise ValueError("--keep_names: found it without --scores_out, expected both: no other file names people")
-    if options["weighted"] and options["shown_only"]:
-        raise ValueError("--weighted: found it with --shown_only, which uses no weights, expected one of them")
     evaluate_log(
         options["scores"],
         parse_columns(options["columns"], options["time_format"], options["target"]),

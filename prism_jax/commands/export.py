@@ -15,7 +15,7 @@ from absl import flags
 from etils import epath
 
 from prism_jax.runtime import command
-from prism_jax.runtime.command import refuse_empty
+from prism_jax.runtime.command import check_together, refuse_empty
 
 
 def define_flags() -> None:
@@ -50,9 +50,7 @@ def main() -> int | None:
 
     output = epath.Path(flags.FLAGS.workdir)
     if flags.FLAGS.weights is not None:
-        for flag in ("adapter", "calibration"):
-            if flags.FLAGS[flag].value:
-                raise ValueError(f"--{flag}: found it with --weights, expected it with the workdir of a run")
+        check_together("adapter calibration with weights: it with the workdir of a run")
         print(f"exported: {output}, {export_base(flags.FLAGS.weights, output, dtype=flags.FLAGS.dtype)}")
         return None
     if is_probe(flags.FLAGS.model):

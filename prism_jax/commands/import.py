@@ -21,7 +21,7 @@ from absl import flags
 from etils import epath
 
 from prism_jax.runtime import command
-from prism_jax.runtime.command import refuse_empty
+from prism_jax.runtime.command import check_together, refuse_empty
 from prism_jax.runtime.files import check_absent, check_folder_of, write_files
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import encode_streams
@@ -76,8 +76,7 @@ def check(options: flags.FlagValues) -> None:
         raise ValueError(f"--medium: found it with --from={name}, expected it with contextagent only")
     if options.agent_data and (name != "proactivebench" or options.workdir is None):
         raise ValueError("--agent_data: expected it with --from=proactivebench and --workdir only")
-    if options["calibration_share"].present and options.workdir is None:
-        raise ValueError("--calibration_share: found it without --workdir, expected a folder for the parts")
+    check_together("calibration_share without workdir: a folder for the parts")
 
 
 def parts_of(published: Published, calibration_share: float) -> dict[str, list[Stream]]:

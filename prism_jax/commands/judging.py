@@ -30,6 +30,7 @@ from prism_jax.report.controls import as_script_text
 from prism_jax.report.judges import agreement_tables, corrected_table
 from prism_jax.report.table import Table, print_all
 from prism_jax.report.templates import load_template
+from prism_jax.runtime.command import check_together
 from prism_jax.runtime.files import check_folder_of, check_outputs, write_text
 from prism_jax.scores import Scores, write_scores
 from prism_jax.scores.files import check_suffix
@@ -105,8 +106,7 @@ def _check_files(options: Mapping[str, Any], answers: str) -> None:
         check_folder_of(path)
     if options["scores_out"] is not None:
         check_suffix(options["scores_out"])
-    elif options["scores"] is not None:
-        raise ValueError("--scores: found it without --scores_out, expected both: the table to write")
+    check_together("scores without scores_out: both: the table to write", options=options)
 
 
 def _ballots(

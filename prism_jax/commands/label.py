@@ -22,7 +22,7 @@ from etils import epath
 from ml_collections import config_flags
 
 from prism_jax.runtime import command
-from prism_jax.runtime.command import refuse_empty
+from prism_jax.runtime.command import check_together, refuse_empty
 from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.runtime.files import check_outputs
 
@@ -31,6 +31,14 @@ MOVED = {
     "agent_data": "import --from=proactivebench --source=CHECKOUT --agent_data",
 }
 """What reads files of others, by its name among the flags of this command in earlier versions."""
+
+_TOGETHER = (
+    "text_calibrator with agent: --source or --streams",
+    "source without agent: --streams (`import` makes them of a source)",
+    "out with agent: --workdir, the folder of the traces",
+    "workdir without agent: --out, the file to write",
+    "rows_out workers dry_run without config: a teacher to ask",
+)
 
 
 def define_flags() -> None:
@@ -52,30 +60,22 @@ def define_flags() -> None:
 
 def check(options: flags.FlagValues) -> None:
     """Raises ValueError for flags that do not belong together."""
+    if options.agent and (options.config is None or (options.streams is None and options.source is None)):
+        raise ValueError("--agent: expected it with --config, the endpoint to prompt, and --source or --streams")
+    check_together(*_TOGETHER, options=options.flag_values_dict())
     if options.agent:
-        if options.config is None or (options.streams is None and options.source is None):
-            raise ValueError("--agent: expected it with --config, the endpoint to prompt, and --source or --streams")
-        if options.text_calibrator is not None:
-            raise ValueError("--text_calibrator: found it with --agent, expected --source or --streams")
         return
-    if options.source is not None:
-        raise ValueError("--source: found it without --agent, expected --streams (`import` makes them of a source)")
     if options.streams is None:
         raise ValueError("--streams: found no value, expected streams to label, or --agent with --source")
     if (options.config is None) == (options.text_calibrator is None):
         raise ValueError("--streams: expected it with either --config, the teacher to ask, or --text_calibrator")
-    for name in ("rows_out", "workers", "dry_run"):
-        if options.config is None and options[name].value:
-            raise ValueError(f"--{name}: found it without --config, expected a teacher to ask")
 
 
 def _check_paths(options: flags.FlagValues) -> None:
     """Raises ValueError unless the one flag that says where results go is there, and for a file written over."""
-    needed, other = ("workdir", "out") if options.agent else ("out", "workdir")
+    needed = "workdir" if options.agent else "out"
     if options[needed].value is None:
         raise ValueError(f"--{needed}: found no value, expected {'a folder' if options.agent else 'a file'} to write")
-    if options[other].value is not None:
-        raise ValueError(f"--{other}: found it beside --{needed}, expected --{needed} alone here")
     rows = _rows_of(options) if options.config is not None else None
     inputs = {name: options[name].value for name in ("streams", "text_calibrator")}
     check_outputs({needed: options[needed].value, "rows_out": rows}, inputs)

@@ -29,7 +29,7 @@ from absl import flags
 
 from prism_jax.labelling.judges.prompts import MOST_EVENTS
 from prism_jax.runtime import command
-from prism_jax.runtime.command import refuse_empty
+from prism_jax.runtime.command import check_together, refuse_empty
 from prism_jax.streams.proactivebench_source import Need
 
 SOURCES: dict[str, tuple[str, ...]] = {
@@ -74,10 +74,13 @@ def main() -> None:
     """Checks published scores and scores traces, or writes what an agent, a teacher or a student did as traces."""
     options = flags.FLAGS
     source = next(name for name in SOURCES if options[name].value is not None)
-    for needed, names in SOURCES.items():
-        for name in names if needed != source else ():
-            if options[name].present:
-                raise ValueError(f"--{name}: found it with --{source}, expected it with --{needed} only")
+    check_together(
+        *(
+            f"{' '.join(names)} with {source}: it with --{of} only"
+            for of, names in SOURCES.items()
+            if names and of != source
+        )
+    )
     # Neither help nor a refused flag needs what reads files.
     from prism_jax.proactivebench.scoring import score_official
     from prism_jax.proactivebench.traces import export_taught, export_traces, export_written

@@ -38,7 +38,7 @@ from prism_jax.agent.serving import (
 from prism_jax.decision.calibration import Map, Temperature
 from prism_jax.gate import Gate
 from prism_jax.runtime import command, digests, distributed
-from prism_jax.runtime.command import refuse_empty
+from prism_jax.runtime.command import check_together, refuse_empty
 
 if TYPE_CHECKING:
     import fastapi
@@ -138,13 +138,11 @@ def main() -> None:
 
 def _check(options: Mapping[str, Any]) -> None:
     """ValueError, naming the flag, for one that says nothing where there is no --state, or no model."""
-    for name in ("ray", "gpus"):
-        if flags.FLAGS[name].present and options["owners"] is None and options["replicas"] is None:
-            raise ValueError(f"--{name}: found it without --owners and --replicas, expected it with one of them")
-    if flags.FLAGS["sweep_share"].present and options["keep_days"] is None:
-        raise ValueError("--sweep_share: found it without --keep_days, expected it with that flag")
-    if flags.FLAGS["lease"].present and options["owners"] is None:
-        raise ValueError("--lease: found it without --owners, expected it with them")
+    check_together(
+        "ray gpus without owners replicas: it with one of them",
+        "sweep_share without keep_days: it with that flag",
+        "lease without owners: it with them",
+    )
     for name in ("keep_days", "lease", "gpus"):
         if options[name] is not None and not math.isfinite(options[name]):
             raise ValueError(f"--{name}: found {options[name]}, expected a finite number")
@@ -158,12 +156,11 @@ def _check(options: Mapping[str, Any]) -> None:
     if options["state"] is None:
         if not has_model:
             raise ValueError("--model: found none, expected it, or --decisions or --state")
-        for name in ONLY_WITH_STATE:
-            if flags.FLAGS[name].present and not (name == "redact" and options["decisions"] is not None):
-                raise ValueError(f"--{name}: found it without --state, expected it with one")
-        for name in ("engine", "decisions"):
-            if options[name] is not None and options["replicas"] is not None:
-                raise ValueError(f"--{name}: found it with --replicas, expected it without: one server asks it")
+        check_together(
+            f"{' '.join(name for name in ONLY_WITH_STATE if name != 'redact')} without state: it with one",
+            "redact without state decisions: it with one of them",
+            "engine decisions with replicas: it without: one server asks it",
+        )
     else:
         _check_state(options, has_model)
     if has_model:
@@ -174,14 +171,13 @@ def _check(options: Mapping[str, Any]) -> None:
 
 def _check_state(options: Mapping[str, Any], has_model: bool) -> None:
     """ValueError, naming the flag, for one that does not go with --state, or is missing there."""
-    if options["replicas"] is not None:
-        raise ValueError("--replicas: found it with --state, expected it without, or --owners")
-    if options["answers"] is not None:
-        raise ValueError("--answers: found it with --state, expected it without: each tenant's are kept in the state")
+    check_together(
+        "replicas with state: it without, or --owners",
+        "answers with state: it without: each tenant's are kept in the state",
+    )
     if not has_model:
-        for name in ("engine", "name", *OF_A_MODEL):
-            if options[name] is not None:
-                raise ValueError(f"--{name}: found it without a model, expected it with --model or --decisions")
+        of_a_model = f"engine name {' '.join(OF_A_MODEL)}"
+        check_together(f"{of_a_model} without model decisions: it with one of them", options=options)
         if options["gate"] is None and None in (options["c_fa"], options["c_fn"]):
             raise ValueError("--c_fa, --c_fn: found no cost and no --model, expected both, or --gate with them in it")
 

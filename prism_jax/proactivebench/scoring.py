@@ -24,6 +24,7 @@ from prism_jax.proactivebench.official import (
 from prism_jax.proactivebench.published import check_published, read_published
 from prism_jax.proactivebench.tables import published_table, score_table, scores_csv
 from prism_jax.report.table import Table
+from prism_jax.runtime.command import check_together
 from prism_jax.runtime.files import write_files
 from prism_jax.streams import proactivebench
 from prism_jax.streams.jsonl import write_streams
@@ -81,10 +82,11 @@ def _check_flags(options: Mapping[str, Any]) -> None:
         raise ValueError(f"flags: found several of --{', --'.join(JUDGES)}, expected one: tables never mix judges")
     if bool(options["votes"]) != bool(options["judges"]):
         raise ValueError("flags: found one of --votes and --judges, expected both: the file and whose verdicts count")
-    if options["prompt"] and not options["votes"]:
-        raise ValueError("flags: found --prompt without --votes, expected the file whose verdicts it chooses from")
-    if options["published"] and not options["splits"]:
-        raise ValueError("flags: found --published without --splits, expected the categories of its rows")
+    check_together(
+        "prompt without votes: the file whose verdicts it chooses from",
+        "published without splits: the categories of its rows",
+        options=options,
+    )
     if not (_has_judge(options) or options["published"] or options["workdir"]):
         names = ", --".join((*JUDGES, "published", "workdir"))
         raise ValueError(f"flags: found nothing to do, expected one of --{names}")

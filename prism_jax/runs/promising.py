@@ -28,6 +28,7 @@ from prism_jax.report.tables import over_units
 from prism_jax.runs.running import Running
 from prism_jax.runs.scores_files import of_records, refuse_records, say_left_out, shown_offers
 from prism_jax.runs.sharded import held_in_memory, open_sharded
+from prism_jax.runtime.command import check_together
 from prism_jax.runtime.files import check_folder_of, check_outputs, write_json
 from prism_jax.scores import Scores, ScoresError, located
 from prism_jax.scores.files import holds_records
@@ -88,10 +89,11 @@ def promise_scores(
     Raises:
       ValueError: naming the place, for promises, scores or a calibration that cannot be used.
     """
-    if calibrator is not None and calibration is not None:
-        raise ValueError("--calibrator: found it with --calibration, expected one of them")
-    if time_format is not None and columns is None:
-        raise ValueError("--time_format: found it without --columns, expected both, of a log")
+    check_together(
+        "calibrator with calibration: one of them",
+        "time_format without columns: both, of a log",
+        options={"calibrator": calibrator, "calibration": calibration, "time_format": time_format, "columns": columns},
+    )
     promises = [risk.Promise.parse(text) for text in texts]
     fits = None if calibration is None else read_calibration(calibration).pooled()
     config = CalibrationConfig(calibrator or OF_SCORES)

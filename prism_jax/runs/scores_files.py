@@ -18,6 +18,7 @@ from prism_jax.report.outputs import write_evaluation
 from prism_jax.report.tables import SHOWN_ONLY
 from prism_jax.runs.running import Running
 from prism_jax.runs.sharded import held_in_memory, open_sharded
+from prism_jax.runtime.command import check_together
 from prism_jax.runtime.provenance import as_facts, provenance
 from prism_jax.scores import Scores, ScoresError, located
 from prism_jax.scores.files import holds_records
@@ -56,8 +57,8 @@ def evaluate_scores(
             f"--scores, --workdir: found both a scores file and a run ({folder}/config.json), expected one of them; "
             "give --scores another folder to write to"
         )
-    if calibrator is not None and calibration is not None:
-        raise ValueError("--calibrator: found it with --calibration, expected one of them")
+    given = {"calibrator": calibrator, "calibration": calibration}
+    check_together("calibrator with calibration: one of them", options=given)
     config, population = CalibrationConfig(calibrator or OF_SCORES), [SHOWN_ONLY] * shown_only
     fits = None if calibration is None else read_calibration(calibration).pooled()
     paths, sharded = find_files(pattern), None

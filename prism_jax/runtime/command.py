@@ -38,6 +38,29 @@ def refuse_empty(*names: str) -> None:
         )
 
 
+def is_given(name: str, options: Mapping[str, Any] | None = None) -> bool:
+    """Whether a flag says something: in `options` a value, and among the defined flags one that was typed."""
+    value = flags.FLAGS[name].value if options is None else options[name]
+    typed = options is not None or not flags.FLAGS[name].using_default_value
+    return typed and not any(value is nothing for nothing in (None, False)) and value != []
+
+
+def check_together(*rules: str, options: Mapping[str, Any] | None = None) -> None:
+    """Raises ValueError for flags that exclude or need each other, one rule after another.
+
+    A rule is `A B with C D: EXPECTED`, which refuses A and B beside C or D, or `A B without C D: EXPECTED`, which
+    refuses them where there is neither; these are names. `options` has values by names; without it, the defined flags
+    are asked.
+    """
+    for rule in rules:
+        names, how, others, expected = re.fullmatch("(.*?) (with|without) (.*?): (.*)", rule).groups()  # type: ignore[union-attr]
+        beside = [other for other in others.split() if is_given(other, options)]
+        named = [name for name in names.split() if is_given(name, options)]
+        if named and bool(beside) == (how == "with"):
+            found = " and ".join(f"--{other}" for other in beside or others.split())
+            raise ValueError(f"--{named[0]}: found it {how} {found}, expected {expected}")
+
+
 CONFIG = "config"
 """The flag of every main that names a config file, and the prefix of the flags that override its settings."""
 

@@ -518,6 +518,6 @@ def test_flags_about_people_need_a_store_and_good_values(serving, files, tmp_pat
     assert serving(**run, state=tmp_path / "p", alarm=0.9)[0].startswith("--alarm: found 0.9, expected a probability")
     population = tmp_path / "population.json"
     population.write_text('{"scale": 1.0, "bias": 0.0, "spread": -1.0, "drift": 0.0}')
-    message = f"{population}.spread: found -1.0, expected a number from 1e-09 to 100"
+    message = f"{population}: spread: found -1.0, expected a number from 1e-09 to 100"
     assert serving(**run, state=tmp_path / "p", population=population)[0] == message
     assert not (tmp_path / "p").exists()

@@ -21,10 +21,10 @@ pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
         (("--model=none", "--deadline=2"), "--deadline: found it with neither --engine nor --decisions"),
         (("--model=none", "--c_fa=1"), "--c_fa: found it without --state"),
         (("--state=s",), "--c_fa, --c_fn: found no cost and no --model"),
-        (("--state=s", "--c_fa=1", "--c_fn=2", "--memory=9"), "--memory: found it without a model"),
+        (("--state=s", "--c_fa=1", "--c_fn=2", "--memory=9"), "--memory: found it without --model and --decisions"),
         (("--state=s", "--c_fa=1", "--c_fn=2", "--expect_digest=" + "0" * 64), "--expect_digest: "),
         (("--state=s", "--model=m", "--deadline=2"), "--deadline: found it with neither --engine nor --decisions"),
-        (("--state=s", "--c_fa=1", "--c_fn=2", "--name=x"), "--name: found it without a model"),
+        (("--state=s", "--c_fa=1", "--c_fn=2", "--name=x"), "--name: found it without --model and --decisions"),
         (
             ("--state=s", "--decisions=http://h", "--decision_model=m", "--answers=a"),
             "--answers: found it with --state",
