@@ -24,7 +24,6 @@ from prism_jax.training.workdir import Workdir
         ),
         (b"", "found nothing, expected a JSON value"),
         (b"\xff", "found byte 0xff at 0, expected UTF-8"),
-        (b'{"data": []}', "config.data: found [], expected a section with keys"),
         (b'{"data": {"fold": 9}}', "config.data.fold: found 9, expected 0 to 3 (folds = 4)"),
     ],
 )
