@@ -12,12 +12,12 @@ from threadpoolctl import threadpool_limits
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.experiments.field import command, logs, material, measures, registry, running, tables
 from prism_jax.experiments.field.given import given, read_given
-from prism_jax.experiments.field.interface import Baseline, Run, rows_of_streams, sampled_steps
+from prism_jax.experiments.field.interface import Baseline, Fold, Run, rows_of_streams, sampled_steps
 from prism_jax.experiments.field.tfidf import INNER, STRENGTHS, outer_folds, score_words_nested
 from prism_jax.report.table import Table
 from prism_jax.scores import Scores, ScoresError
 from prism_jax.streams import Candidate, Event, Step, Stream
-from prism_jax.streams.edit import map_steps
+from prism_jax.streams.edit import map_steps, without_answers
 from prism_jax.streams.published.content import Published
 from prism_jax.streams.published.table import SOURCES, Source
 
@@ -50,13 +50,14 @@ def one_more(monkeypatch):
     monkeypatch.setitem(registry.BASELINES, "asks", Baseline("asks", "asks for help", asks, fitted=False))
 
 
-def test_a_new_source_and_a_new_baseline_are_a_line_each(one_more, tmp_path):
-    found = material.read("kitchen", "anywhere")
-    tables = [
-        table
-        for table in command.study(command.chosen(["constant", "asks"]), [found], Run(epath.Path(tmp_path)))
-        if isinstance(table, Table)
-    ]
+def tables_of(names, source, run):
+    made = command.study(command.chosen(names), [source], run, resamples=200)
+    return [table for table in made if isinstance(table, Table)]
+
+
+def test_a_new_source_and_a_new_baseline_are_a_line_each_and_are_scored_once(one_more, tmp_path, monkeypatch):
+    found, run = material.read("kitchen", "anywhere"), Run(epath.Path(tmp_path))
+    tables = tables_of(["constant", "domain", "asks"], found, run)
     titles = [table.title for table in tables]
     assert titles[:3] == ["Which baseline fits which source", "kitchen: signals", "kitchen: what decisions cost"]
     signals = {row.name: row.cells for row in tables[1].sections[0].rows}
@@ -65,15 +66,9 @@ def test_a_new_source_and_a_new_baseline_are_a_line_each(one_more, tmp_path):
     assert costs["asks for help"][2].startswith(f"{4 / 24:.3f}")
     assert costs["asks for help"][3].startswith("−")
     assert "kitchen: asks for help, as it is" in [section.title for section in tables[3].sections]
-
-
-def test_a_second_call_scores_nothing_and_gives_the_same_tables(one_more, tmp_path, monkeypatch):
-    source, run = material.read("kitchen", "anywhere"), Run(epath.Path(tmp_path))
-    baselines = command.chosen(["domain", "asks"])
-    first = [table for table in command.study(baselines, [source], run, resamples=200) if isinstance(table, Table)]
     monkeypatch.setattr(running, "write_scores", lambda *args: pytest.fail("scored a second time"))
-    again = [table for table in command.study(baselines, [source], run, resamples=200) if isinstance(table, Table)]
-    assert [table.to_csv() for table in first] == [table.to_csv() for table in again]
+    again = tables_of(["constant", "domain", "asks"], found, run)
+    assert [table.to_csv() for table in tables] == [table.to_csv() for table in again]
 
 
 def test_a_baseline_sees_no_label_of_what_it_is_tested_on():
@@ -104,6 +99,37 @@ def test_the_publishers_test_part_is_tested_alone_where_both_parts_are_there(tmp
     for baseline in (registry.BASELINES["tfidf"], Baseline("asks", "asks for help", asks, fitted=False), always):
         cell = running.cell_of(baseline, source, run, CalibrationConfig("penalised"), None, run.cache / baseline.name)
         assert all(sorted(decided.steps.stream.tolist()) == tested for decided in cell.decided.values())
+
+
+def test_rates_are_those_of_the_training_streams_and_those_of_domains_are_shrunk_towards_them(tmp_path):
+    def stream(name, domain, *accepted):
+        steps = tuple(Step(event=at, candidates=(Candidate(y_accept=y),)) for at, y in enumerate(accepted))
+        events = tuple(Event(time=float(at), text="a user does something") for at in range(len(accepted)))
+        return Stream(id=name, events=events, steps=steps, domain=domain)
+
+    train = [stream("a", "code", 1.0, 1.0, 0.0), stream("b", "life", 0.0)]
+    fold = Fold(
+        0, train, [without_answers(stream(name, domain, 0.0)) for name, domain in (("c", "code"), ("d", "other"))]
+    )
+    constant, domain = (
+        registry.BASELINES[name].score(fold, Run(epath.Path(tmp_path))) for name in ("constant", "domain")
+    )
+    assert constant.p_accept_fast.tolist() == [0.5, 0.5] and not constant.has_need
+    np.testing.assert_allclose(domain.p_accept_fast, [(2 + 6 * 0.5) / 9, 0.5])
+
+
+def test_a_sample_of_steps_is_that_of_its_seed_and_a_baseline_gives_one_thing(tmp_path):
+    run = Run(epath.Path(tmp_path), steps=2, seed=1)
+    assert (
+        sampled_steps(moments(), run)
+        == sampled_steps(moments(), run)
+        != sampled_steps(moments(), dataclasses.replace(run, seed=2))
+    )
+    assert sampled_steps(moments(3), Run(epath.Path(tmp_path))) == [(0, 0), (1, 0), (2, 0)]
+    told = Baseline("told", "told its costs", decide=lambda fold, run, ratio: {})
+    assert (registry.BASELINES["constant"].gives, told.gives) == ("probabilities", "decisions")
+    with pytest.raises(ValueError, match="expected one of them"):
+        Baseline("none", "neither")
 
 
 def test_decisions_are_counted_at_the_steps_that_were_decided(tmp_path):
@@ -154,9 +180,6 @@ def test_anybody_s_scores_are_a_baseline(tmp_path):
     assert running.misfit(given("mine", other), source, run) == "other streams"
     with pytest.raises(ScoresError, match="found the votes of another offer"):
         source.labelled(Scores.from_rows([{**row, "votes": [False]} for row in rows]))
-
-
-def test_scores_are_named_once(tmp_path):
     for entry in ("mine", "=file", "tfidf=file"):
         with pytest.raises(ValueError, match="expected NAME=FILE with a new name"):
             read_given([entry], registry.BASELINES)

@@ -39,4 +39,4 @@ async def _ask(prompt: AgentPrompt, client: Client, stream: Stream) -> list[Foun
     ]
 
 
-AGENT = Baseline("agent", "ProactiveBench's agent", decide=decide_as_agent, needs=("endpoint",), fitted=False)
+AGENT = Baseline("agent", "prompted agent", decide=decide_as_agent, needs=("endpoint",), fitted=False)
