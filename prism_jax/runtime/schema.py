@@ -80,7 +80,7 @@ def some(items: tuple[Any, ...]) -> tuple[Any, ...]:
     return items
 
 
-def between(low: float, high: float) -> Callable[[Any], Any]:
+def between(low: int | float, high: int | float) -> Callable[[Any], Any]:
     """A check of a number, which lies from `low` to `high`."""
 
     def check(number: Any) -> Any:
