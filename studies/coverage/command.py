@@ -36,6 +36,8 @@ def _promises(log: AcceptanceLog | None, name: str, options: Any) -> list[Table]
 
 
 def _alarms(log: AcceptanceLog | None, name: str, options: Any) -> list[Table]:
+    if log is not None and options.times:
+        raise ValueError("--times: found it with --log, expected it without: it is the number of simulated people")
     return [alarms.shift_table(options.times or 10_000) if log is None else alarms.log_table(log, name)]
 
 

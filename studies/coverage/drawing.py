@@ -1,12 +1,10 @@
 """What is drawn: streams, logs and people whose truth is known.
 
 Streams have very different lengths (log-normal), rates that differ (beta-binomial) and skewed costs; in the last three
-populations a rare kind of stream is terrible, and a sample without any of them cannot know.
-
-Logs of offers have known propensities. Some are made (`Design`): covariates are quantiles, the same in every log, so
-that a design is answered always or never, up to who has which of its rows. Others are redrawn from a log in which every
-offer was answered: people with replacement, then which offers a logging policy makes, and the answers to
-all others are hidden.
+populations a rare kind of stream is terrible, and a sample without any of them cannot know. Logs of offers have known
+propensities. Some are made: their covariates are quantiles, so that a design is answered always or never, up to who has
+which of its rows. Others are redrawn from a log in which every offer was answered, and the answers to offers that a
+logging policy does not make are hidden.
 """
 
 from __future__ import annotations

@@ -187,10 +187,15 @@ def test_a_forecast_knows_neither_its_answer_nor_those_after_it(people, tmp_path
         ("--times=20", "--of: found no value, expected one (see --help)"),
         ("--of=overlap --units=9", "--units: found it with --of=overlap, expected --of=counterfactual or promises"),
         ("--of=alarms --columns=person=a", "--columns: found it without --log, expected the log"),
+        (
+            "--of=alarms --log=LOG --columns=person=who,accepted=yes --times=20",
+            "--times: found it with --log, expected it",
+        ),
         ("--of=counterfactual", "--log: found none, expected an acceptance log in which every offer was answered"),
         ("--of=promises", "--log, --source: expected exactly one of them"),
     ],
 )
-def test_flags_that_a_part_does_not_have_are_one_line(arguments, message):
-    done = forked.run("studies", "coverage", *arguments.split())
-    assert (done.returncode, done.stderr) == (1, f"error: {message}\n")
+def test_flags_that_a_part_does_not_have_are_one_line(arguments, message, tmp_path):
+    (tmp_path / "log.csv").write_text("who,yes\na,1\na,0\nb,1\nb,0\n")
+    done = forked.run("studies", "coverage", *arguments.replace("LOG", str(tmp_path / "log.csv")).split())
+    assert done.returncode == 1 and done.stderr.startswith(f"error: {message}") and done.stderr.count("\n") == 1

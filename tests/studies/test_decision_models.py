@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from etils import epath
 from scipy import special
 
 from prism_jax.scores import write_scores
@@ -57,7 +58,7 @@ def test_the_scores_of_a_folder_are_one_model(eager, tmp_path):
     number = eager.numbered("stream")[1]
     for i in range(2):
         write_scores(tmp_path / f"{i}.parquet", eager.take(number % 2 == i))
-    *_, found = decision_models.tables(4, tmp_path / "no_logs", [f"eager={tmp_path}"])
+    *_, found = decision_models.tables(4, epath.Path(tmp_path / "no_logs"), [f"eager={tmp_path}"])
     assert costs(found).keys() == costs(scores_table("eager", eager)).keys()
 
 
