@@ -42,7 +42,7 @@ from prism_jax.student.qwen3 import Qwen3
 from prism_jax.training.optimization.frozen import Partition
 from prism_jax.training.run import resolve
 from prism_jax.training.run_config import RunConfig
-from studies.runner import BAYES, FAST, Costs, Measured, Study, costs, laid_over, store_of_flags, table
+from studies.runner import BAYES, FAST, Costs, Measured, Study, costs, laid_over, open_store, table, workdir_flag
 
 RANKS = (4, 16, 64)
 EQUAL = 16
@@ -205,6 +205,7 @@ def _on_votes(config: RunConfig, name: str) -> RunConfig:
 
 def define_flags() -> None:
     """Defines the command-line flags."""
+    workdir_flag()
     flags.DEFINE_string("weights", "", "SmolLM2's weights, for people's votes; empty leaves them out.")
     flags.DEFINE_string("source", "", "Folder with ProactiveBench's repository.")
     flags.DEFINE_integer("steps", 32, "Number of training steps per fold on people's votes.", lower_bound=1)
@@ -214,7 +215,7 @@ def define_flags() -> None:
 def main() -> Iterable[Table]:
     """Trains and compares."""
     options = flags.FLAGS
-    with store_of_flags() as store:
+    with open_store() as store:
         yield simulated(STUDY, store)
     if options.weights:
         run = Run(epath.Path(options.workdir) / "votes", weights=options.weights)

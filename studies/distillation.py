@@ -47,9 +47,9 @@ from prism_jax.streams.jsonl import read_streams, write_streams
 from prism_jax.streams.sources import DataConfig
 from prism_jax.training.pathways.curated import curate
 from prism_jax.training.run_config import RunConfig
-from studies.runner import BAYES, FAST, MARGIN, Costs, Measured, Study, Variant, costs, no_flags, store_of_flags, table
+from studies.runner import BAYES, FAST, MARGIN, Costs, Measured, Study, Variant, costs, open_store, table, workdir_flag
 
-define_flags = no_flags
+define_flags = workdir_flag
 ARMS = ("curated", "all", "random")
 """The rows that a student trains on."""
 TEACHERS = {
@@ -365,5 +365,5 @@ def tables(compared: Study, curve: Mapping[str, Study], store: Store) -> list[Ta
 
 def main() -> Iterable[Table]:
     """Trains, and compares the students."""
-    with store_of_flags() as store:
+    with open_store() as store:
         return tables(COMPARED, BY_TEACHER, store)

@@ -32,7 +32,19 @@ from prism_jax.streams.sources import DataConfig
 from prism_jax.training.loss_config import LossConfig, NeedTarget
 from prism_jax.training.pathways.table import PathwayConfig
 from prism_jax.training.run_config import RunConfig, TrainingConfig
-from studies.runner import BAYES, EXACT, Costs, Measured, Study, Variant, costs, laid_over, store_of_flags, table
+from studies.runner import (
+    BAYES,
+    EXACT,
+    Costs,
+    Measured,
+    Study,
+    Variant,
+    costs,
+    laid_over,
+    open_store,
+    table,
+    workdir_flag,
+)
 
 TARGETS: tuple[NeedTarget, ...] = get_args(NeedTarget)
 
@@ -124,6 +136,7 @@ def cost_table(title: str, scores: Mapping[str, Sequence[Scores]], ratios: Seque
 
 def define_flags() -> None:
     """Defines the command-line flags."""
+    workdir_flag()
     flags.DEFINE_multi_enum("populations", list(POPULATIONS), list(POPULATIONS), "Populations to train on.")
     flags.DEFINE_multi_enum("shares", ["1", "0.5", "0.1"], ["1", "0.5", "0.1"], "Shares of the training rows.")
 
@@ -131,7 +144,7 @@ def define_flags() -> None:
 def main() -> Iterable[Table]:
     """Trains the students; yields a table per population and share."""
     chosen = [float(share) for share in flags.FLAGS.shares]
-    with store_of_flags() as store:
+    with open_store() as store:
         for name in flags.FLAGS.populations:
             population = POPULATIONS[name]
             for share in population.shares:

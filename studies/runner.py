@@ -87,14 +87,15 @@ class Study:
 
 
 @contextlib.contextmanager
-def store_of_flags() -> Iterator[Store]:
+def open_store() -> Iterator[Store]:
     """The store in --workdir, where no other process trains meanwhile."""
     with Store(epath.Path(flags.FLAGS.workdir) / "trainings").claimed() as store:
         yield store
 
 
-def no_flags() -> None:
-    """A study without flags of its own."""
+def workdir_flag() -> None:
+    """Defines --workdir, the one flag of every study that trains."""
+    flags.DEFINE_string("workdir", None, "Folder for the trainings and the tables.", required=True)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,7 +29,7 @@ from prism_jax.scores.joining import joined
 from prism_jax.student.scoring.slow import field_accuracy, write_fields
 from prism_jax.student.scoring.writing import Writer
 from prism_jax.training.run_config import RunConfig
-from studies.runner import Study, Variant, store_of_flags, table
+from studies.runner import Study, Variant, open_store, table, workdir_flag
 
 RATIOS = (1.0, 2.0, 4.0)
 STEPS = 140
@@ -98,6 +98,7 @@ def tables(study: Study, store: Store) -> Iterator[Table]:
 
 def define_flags() -> None:
     """Defines the command-line flags."""
+    workdir_flag()
     flags.DEFINE_integer("settings", 2, "Number of settings that have to agree, 2 or 3.", 2, 3)
     flags.DEFINE_bool("second_stage", True, "Whether to train a second stage on the students' own fields.")
 
@@ -105,5 +106,5 @@ def define_flags() -> None:
 def main() -> Iterable[Table]:
     """Trains the students, and compares."""
     base = {2: THINKING, 3: THREE_SETTINGS}[flags.FLAGS.settings]
-    with store_of_flags() as store:
+    with open_store() as store:
         yield from tables(Study(base, STAGES if flags.FLAGS.second_stage else {"first stage": FIRST}), store)

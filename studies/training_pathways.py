@@ -29,9 +29,9 @@ from prism_jax.report.table import Column, Table
 from prism_jax.scores import Scores
 from prism_jax.scores.labels import Signal
 from prism_jax.training.pathways.table import PathwayConfig
-from studies.runner import Measured, Study, no_flags, store_of_flags, table
+from studies.runner import Measured, Study, open_store, table, workdir_flag
 
-define_flags = no_flags
+define_flags = workdir_flag
 SQUARE = {
     "all data, plain": PathwayConfig(name="sft"),
     "all data, decision": PathwayConfig(name="joint"),
@@ -112,22 +112,20 @@ def tables(results: Mapping[str, Sequence[Mapping[str, float]]]) -> list[Table]:
     rows = {title: {name: name for name in named} for title, named in COMPARED.items()}
     changes = {name: of(minuend, "cost") - of(subtrahend, "cost") for name, (minuend, subtrahend) in CHANGES.items()}
     change = Column("change of cost", "Cost with the filter minus without, or under decision losses minus plain ones.")
+
+    def paired(difference: Measured) -> tuple[str]:
+        return (difference.over_seeds(sign="+"),)
+
     return [
         shown("What each pathway reaches", OUTCOMES),
         shown("Expected calibration error", ERRORS),
-        table(
-            "What filter and losses change",
-            (change,),
-            {"": changes},
-            lambda difference: (difference.over_seeds(sign="+"),),
-            "Paired by seed.",
-        ),
+        table("What filter and losses change", [change], {"": changes}, paired, "Paired by seed."),
     ]
 
 
 def main() -> Iterable[Table]:
     """Trains a student per pathway and seed."""
-    with store_of_flags() as store:
+    with open_store() as store:
         scores = STUDY.scores(store)
     point = STUDY.base.decision
     return tables({name: [measure(table, point) for table in of_seeds] for name, of_seeds in scores.items()})

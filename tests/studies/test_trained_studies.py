@@ -1,7 +1,6 @@
 """The studies that train: how variants differ, what is measured of them, how seeds are paired, and their tables."""
 
 import dataclasses
-import importlib
 import json
 
 import jax
@@ -16,7 +15,6 @@ from prism_jax.evaluation.protocol import calibrate, evaluate, prepare
 from prism_jax.experiments.simulated_users import population
 from prism_jax.experiments.students import THINKING
 from prism_jax.runs.store import Store, of_seed
-from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.scores import Scores, read_scores
 from prism_jax.streams.edit import keep_candidates, map_steps
 from prism_jax.streams.jsonl import read_streams
@@ -28,7 +26,6 @@ from prism_jax.student.scoring.slow import field_accuracy
 from prism_jax.training.optimization.frozen import Partition
 from prism_jax.training.pathways.curated import already_curated, curate
 from prism_jax.training.pathways.table import SECOND_STAGES, PathwayConfig
-from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
 from studies import adapters, distillation, need_target, thinking, training_pathways
 from studies.runner import BAYES, EXACT, FAST, MARGIN, Costs, Measured, Study, costs, laid_over
@@ -100,12 +97,14 @@ def test_costs_are_those_of_the_decisions_under_truth_and_labels():
     np.testing.assert_allclose(raw, np.where(data.decide("dynamic", "raw").offer, speak, silent))
 
 
-@pytest.mark.study
-def test_a_variant_continues_from_its_start_with_the_same_seed(tmp_path):
+@pytest.mark.slow
+def test_a_variant_continues_from_its_start_with_the_same_seed(tmp_path, monkeypatch):
     """Both stages of thinking, with a small part of the budget."""
-    small = {"data.train_streams": 24, "data.calibration_streams": 12, "data.test_streams": 12}
-    base = laid_over(THINKING, {**small, "training.steps": 2, "writing.field_tokens": 4})
-    study = Study(base, thinking.STAGES, seeds=(3,))
+    few = {"data.train_streams": 24, "training.steps": 2, "training.checkpoint_every": 2}
+    small = {**few, "data.calibration_streams": 12, "data.test_streams": 12, "writing.field_tokens": 4}
+    second = dataclasses.replace(thinking.SECOND, settings={**thinking.SECOND.settings, **few})
+    monkeypatch.setitem(thinking.STAGES, "second stage", second)
+    study = Study(laid_over(THINKING, small), thinking.STAGES, seeds=(3,))
     title, *shown = thinking.tables(study, Store(tmp_path))
     assert {len(row.cells) for section in title.sections for row in section.rows} == {len(SLOW_FIELDS) + 1}
     assert len(shown) % (2 * len(thinking.RATIOS)) == 0
@@ -116,10 +115,6 @@ def test_a_variant_continues_from_its_start_with_the_same_seed(tmp_path):
 
 
 # Thinking.
-
-
-def test_the_config_is_the_recipes():
-    assert from_config_dict(RunConfig, importlib.import_module("configs.thinking").get_config()) == THINKING
 
 
 def test_pooled_scores_are_calibrated_by_seed_and_show_what_thinking_is_worth(monkeypatch):
@@ -226,7 +221,7 @@ def test_every_pathway_trains_on_the_studys_config(name, tmp_path):
 ADAPTED = laid_over(adapters.BASE, {**adapters.ADAPTED, "training.start": "a base"})
 
 
-def test_the_nearest_matrices_have_the_state_of_the_adapters_or_less():
+def test_the_nearest_matrices_have_the_state_of_the_adapters_or_less_and_every_method_takes_as_many_updates():
     budget = adapters.trained_values(adapters.with_method(ADAPTED, f"rank {adapters.EQUAL}"))
     config = adapters.with_method(ADAPTED, adapters.NEAREST)
     assert 0.5 * budget < adapters.trained_values(config) <= budget < adapters.trained_values(ADAPTED)
@@ -235,10 +230,7 @@ def test_the_nearest_matrices_have_the_state_of_the_adapters_or_less():
     assert part.trained == sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(part.split, params)))
     with pytest.raises(ValueError, match=r"^budget: found 10 values, expected at least those of one matrix"):
         adapters.nearest(ADAPTED, 10)
-
-
-def test_every_method_takes_the_same_updates_on_the_same_streams():
-    for name in adapters.METHODS:
+    for name in adapters.METHODS:  # all take the same updates on the same streams
         config = adapters.with_method(ADAPTED, name)
         assert (config.training.steps, config.training.batch, config.data) == (100, 32, ADAPTED.data)
         assert (config.lora.rank > 0) == name.startswith("rank")
@@ -342,7 +334,7 @@ def test_students_are_compared_in_pairs_and_with_the_best_teachers():
     assert good.cells[-1] == "" and bad.cells[-1].startswith("+") and float(bad.cells[3]) > float(good.cells[3])
 
 
-@pytest.mark.study
+@pytest.mark.slow
 def test_the_study_is_what_direct_calls_give_and_repeats_nothing(tmp_path, monkeypatch):
     small = {"data.train_streams": 24, "data.calibration_streams": 12, "data.test_streams": 12}
     base = laid_over(distillation.BASE, {**small, "training.steps": 2, "writing.field_tokens": 2})
