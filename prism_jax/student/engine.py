@@ -290,8 +290,10 @@ class Engine:
     def _grow(self, page: int) -> None:
         """Makes the pool large enough to have a page."""
         if page >= len(self._pool[0].values):
-            larger = enlarge(self._pool, at_least(self._sizes, page + 1, _LARGER))
-            self._pool = place_beside(self._params, larger)
+            pages = at_least(self._sizes, page + 1, _LARGER)
+            for number in range(len(self._pool)):  # so that no more than one layer is in memory twice
+                (layer,) = place_beside(self._params, (enlarge(self._pool[number], pages),))
+                self._pool = (*self._pool[:number], layer, *self._pool[number + 1 :])
             if self._behind is not None:
                 self.programs.compile_behind(self._compile_next)
 

@@ -41,10 +41,10 @@ def make_pool(config: StudentConfig, pages: int) -> Cache:
     )
 
 
-def enlarge(pool: Cache, pages: int) -> Cache:
-    """The pool with more pages, `pages` in all; the old ones stay as they are."""
-    more = [(0, pages - len(pool[0].values)), (0, 0), (0, 0), (0, 0)]
-    return jax.tree.map(lambda leaf: jnp.pad(leaf, more), pool)
+def enlarge(layer: LayerCache, pages: int) -> LayerCache:
+    """A layer of a pool with more pages, `pages` in all; the old ones stay as they are."""
+    more = [(0, pages - len(layer.values)), (0, 0), (0, 0), (0, 0)]
+    return jax.block_until_ready(jax.tree.map(lambda leaf: jnp.pad(leaf, more), layer))
 
 
 @functools.partial(jax.jit, donate_argnums=0)
