@@ -159,7 +159,7 @@ def test_the_first_bad_line_stops_after_the_records_before_it(serving, files, tm
     source.write_bytes(b"".join([*lines[:20], b'{"stream": "s0", "time": NaN, "text": "x"}\n', *lines[20:]]))
     settings = dict(model=model, input=source, records=records, state=tmp_path / "state")
     error, _, _ = serving(**settings)
-    assert error == f"{source}:21: time: found nan, expected a finite number of seconds"
+    assert error == f"{source}:21: time: found the number nan, expected a number of seconds"
     assert len(told(records.read_bytes())) == 20
     source.write_bytes(b"".join(lines))  # mended: the rest follows
     assert serving(**settings)[0] is None
