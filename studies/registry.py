@@ -6,7 +6,12 @@ To add one, write `studies/NAME.py` with `define_flags` and `main`, which return
 from prism_jax.experiments.by_name import Study
 
 STUDIES: dict[str, Study] = {
-    "coverage": Study("How often intervals cover, promises hold, alarms ring: --of.", "seconds to 10 minutes", ("of",)),
+    "coverage": Study(
+        "How often intervals cover, promises hold, alarms ring: --of.",
+        "seconds to 10 minutes",
+        ("of",),
+        ("few_units", "overlap", "counterfactual", "promises", "alarms", "recalibration"),
+    ),
     "thinking": Study("What the slow pass is worth, over three seeds.", "12 minutes", ("workdir",)),
     "distillation": Study("What curation and the teacher's quality are worth.", "20 minutes", ("workdir",)),
     "adapters": Study(

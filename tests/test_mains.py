@@ -10,6 +10,7 @@ import pytest
 
 from prism_jax.__main__ import OF_THE_PACKAGE
 from prism_jax.experiments.paper import registry
+from studies.coverage.command import PARTS
 from studies.registry import STUDIES as OUTSIDE
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -371,6 +372,8 @@ def test_a_study_outside_the_package_is_run_by_its_own_command(monkeypatch):
     outside = run("experiments", "judges", "--source=DIR")
     words = "error: experiment: found 'judges', which is run by `python -m studies judges`\n"
     assert (outside.returncode, outside.stderr) == (1, words)
+    assert OUTSIDE["coverage"].parts == tuple(PARTS)
+    assert run("experiments", "alarms", "--log=FILE").stderr.endswith("`python -m studies coverage --of=alarms`\n")
     unknown = run("studies", "judge")
     assert (unknown.returncode, unknown.stderr.partition("expected")[0]) == (1, "error: study: found 'judge', ")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

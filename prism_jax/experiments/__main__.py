@@ -145,9 +145,11 @@ def start(argv: list[str]) -> None:
     if {"--list", "--json"} & set(argv[1:]):
         show_list("--json" in argv)
         return
-    outside = next((argument for argument in argv[1:] if argument in registry.of_checkout()), None)
+    moved = {name: name for name in registry.of_checkout()}
+    moved |= {part: f"{name} --of={part}" for name, study in registry.of_checkout().items() for part in study.parts}
+    outside = next((argument for argument in argv[1:] if argument in moved), None)
     if outside is not None:
-        sys.exit(f"error: experiment: found {outside!r}, which is run by `python -m studies {outside}`")
+        sys.exit(f"error: experiment: found {outside!r}, which is run by `python -m studies {moved[outside]}`")
     name = next((argument for argument in argv[1:] if argument in registry.STUDIES), None)
     if name is None:
         define_flags()

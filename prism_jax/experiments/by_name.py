@@ -24,6 +24,7 @@ class Study:
     shows: str  # what it shows, in a sentence
     takes: str  # how long it takes on two idle cores
     needs: tuple[str, ...] = ()  # flags without which it cannot run; alternatives are separated by a bar
+    parts: tuple[str, ...] = ()  # what --of takes
 
 
 def start(module_name: str, study: Study) -> None:
