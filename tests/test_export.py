@@ -66,7 +66,7 @@ def exported(request, tmp_path_factory):
     folder = epath.Path(tmp_path_factory.mktemp("export"))
     student = dataclasses.replace(CONFIG.student, qk_norm=request.param, tied=request.param)
     train_and_evaluate(dataclasses.replace(CONFIG, student=student), Workdir(folder / "run"), report=False)
-    export_run(Workdir(folder / "run"), folder / "exported")
+    export_run(folder / "run", folder / "exported")
     return folder, "Qwen3ForCausalLM" if request.param else "LlamaForCausalLM"
 
 
@@ -236,7 +236,7 @@ def test_the_moves_of_a_slow_pass_reach_prism_json(exported, tmp_path):
     fit = SignalFit(Temperature(1.5), 0.5, 400, 400.0)
     thinking = ThinkingFit(Moves(1.0, 0.5, -0.25), tokens=96.5, count=40)
     write_calibration(workdir / "calibration.json", Calibration(fit, fit, fit, fit, thinking=thinking))
-    export_run(Workdir(workdir), epath.Path(tmp_path) / "exported")
+    export_run(workdir, epath.Path(tmp_path) / "exported")
     prism = json.loads((tmp_path / "exported" / "prism.json").read_text())
     assert prism["calibration"]["thinking"] == {"accept": 1.0, "need": 0.5, "both": -0.25, "tokens": 96.5, "count": 40}
     assert list(prism["temperatures"]) == ["need_fast", "accept_fast", "need_slow", "accept_slow"]
@@ -266,7 +266,7 @@ def test_another_calibrator_reaches_prism_json_with_its_formula(exported, tmp_pa
     fitted = fit_map(CalibrationConfig(calibrator), p, y, group=domain)
     fit = SignalFit(fitted, 0.5, 400, 400.0)
     write_calibration(workdir / "calibration.json", Calibration(fit, fit))
-    export_run(Workdir(workdir), epath.Path(tmp_path / "out"))
+    export_run(workdir, epath.Path(tmp_path / "out"))
     prism = json.loads((tmp_path / "out" / "prism.json").read_text())
     numbers, z = prism["calibration"]["accept_fast"], np.log(p) - np.log1p(-p)
     expected = {
@@ -285,16 +285,16 @@ def test_maps_of_another_meaning_of_need_are_not_exported(exported, tmp_path):
     fit = SignalFit(Temperature(1.5), 0.5, 400, 400.0)
     write_calibration(workdir / "calibration.json", Calibration(fit, fit, need_target="given_accept"))
     with pytest.raises(ValueError, match=r"calibration.json, need_target: found given_accept .*, expected marginal"):
-        export_run(Workdir(workdir), epath.Path(tmp_path / "out"))
+        export_run(workdir, epath.Path(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
 def test_what_cannot_be_exported_leaves_nothing(exported, tmp_path):
     folder, _ = exported
     with pytest.raises(FileNotFoundError, match=r"config\.json: no such file, expected the workdir of a run"):
-        export_run(Workdir(tmp_path / "none"), epath.Path(tmp_path / "out"))
+        export_run(tmp_path / "none", epath.Path(tmp_path / "out"))
     with pytest.raises(FileExistsError, match=r"exported: found something there, expected a path"):
-        export_run(Workdir(folder / "run"), folder / "exported")
+        export_run(folder / "run", folder / "exported")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -321,7 +321,7 @@ def test_a_calibration_that_cannot_be_used_is_named(exported, tmp_path, content,
     workdir = epath.Path(shutil.copytree(exported[0] / "run", tmp_path / "run"))
     (workdir / "calibration.json").write_text(content)
     with pytest.raises(ValueError, match=rf"^{re.escape(str(workdir))}/calibration\.json{message}"):
-        export_run(Workdir(workdir), epath.Path(tmp_path / "out"))
+        export_run(workdir, epath.Path(tmp_path / "out"))
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
@@ -371,7 +371,7 @@ def test_a_negated_tensor_beside_unchanged_digests_is_not_served(exported, tmp_p
 
 def test_an_expected_digest_tells_an_export_from_another_whole_one(exported, tmp_path):
     model = epath.Path(shutil.copytree(exported[0] / "exported", tmp_path / "model"))
-    printed, _ = export_run(Workdir(exported[0] / "run"), epath.Path(tmp_path / "again"))
+    printed, _ = export_run(exported[0] / "run", epath.Path(tmp_path / "again"))
     digest = re.fullmatch(r"step 1 .*, SHA-256 of digests\.json: (\w{64})", printed)[1]
     assert digest == hashlib.sha256((tmp_path / "again" / "digests.json").read_bytes()).hexdigest()
     assert read_exported(model, digest) == read_exported(model), "an export is the same each time"
@@ -395,7 +395,7 @@ def test_of_two_exports_to_one_output_the_first_to_end_stays_whole(exported, tmp
 
     monkeypatch.setattr("prism_jax.runs.export.write_digests", fill_output)
     with pytest.raises(FileExistsError, match=f"^{output}: found something there, expected a path that does not exist"):
-        export_run(Workdir(exported[0] / "run"), epath.Path(output))
+        export_run(exported[0] / "run", epath.Path(output))
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
     assert [path.name for path in output.iterdir()] == list(content)
 
@@ -408,12 +408,12 @@ def test_a_failed_export_leaves_nothing_half_written(exported, tmp_path, monkeyp
 
     monkeypatch.setattr("prism_jax.runs.export.write_tokenizer", fail)
     with pytest.raises(OSError, match="disk full"):
-        export_run(Workdir(folder / "run"), epath.Path(tmp_path / "out"))
+        export_run(folder / "run", epath.Path(tmp_path / "out"))
     assert list(tmp_path.iterdir()) == []
     monkeypatch.undo()
     (tmp_path / "out.partial").mkdir()  # not ours, so an export must not touch it
     (tmp_path / "out.partial" / "rest").write_text("")
-    export_run(Workdir(folder / "run"), epath.Path(tmp_path / "out"))
+    export_run(folder / "run", epath.Path(tmp_path / "out"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out.partial"]
     assert (tmp_path / "out.partial" / "rest").exists() and not (tmp_path / "out" / "rest").exists()
 
@@ -429,7 +429,7 @@ def test_a_run_whose_products_were_rounded_is_exported_as_any_other(exported, tm
     after = hashlib.sha256((step / "config" / "metadata").read_bytes()).hexdigest()
     assert before != after
     (step / "digests.json").write_text((step / "digests.json").read_text().replace(before, after))
-    export_run(Workdir(tmp_path / "run"), epath.Path(tmp_path / "model"))
+    export_run(tmp_path / "run", epath.Path(tmp_path / "model"))
     assert (tmp_path / "model" / "prism.json").read_text() == (folder / "exported" / "prism.json").read_text()
 
 

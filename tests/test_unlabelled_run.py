@@ -128,12 +128,12 @@ def test_labels_are_the_panels_on_the_students_own_texts(evaluated):
 
 def test_the_export_says_that_it_is_not_calibrated_or_takes_over_a_calibration(evaluated, tmp_path):
     run = Workdir(evaluated / "run")
-    words, _ = export_run(run, epath.Path(tmp_path / "raw"))
+    words, _ = export_run(run.path, epath.Path(tmp_path / "raw"))
     assert "not calibrated (all temperatures are 1)" in words
     raw = read_exported(tmp_path / "raw")
     assert set(raw.maps.values()) == {Temperature(1.0)} and raw.writes_responses
     path = evaluated / "evaluated" / "calibration.json"
-    words, _ = export_run(run, epath.Path(tmp_path / "calibrated"), calibration=path)
+    words, _ = export_run(run.path, epath.Path(tmp_path / "calibrated"), calibration=path)
     assert "not calibrated" not in words
     maps = read_exported(tmp_path / "calibrated").maps
     fits = read_calibration(path)

@@ -70,7 +70,7 @@ def test_an_older_checkpoint_is_not_taken_for_the_trained_result(folder, tmp_pat
     (run / "evaluation.json").unlink()
     assert evaluate_workdir(run) == 3
     assert json.loads((run / "evaluation.json").read_text())["population"] == "step 1, not the trained result"
-    words, is_trained = export_run(Workdir(run), epath.Path(tmp_path / "exported"))
+    words, is_trained = export_run(run, epath.Path(tmp_path / "exported"))
     assert words.startswith("step 1, which is not the trained result: step 2 is damaged, SHA-256 of digests.json: ")
     assert not is_trained
 

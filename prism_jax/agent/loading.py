@@ -49,9 +49,8 @@ def exported_model(folder: str) -> Iterator[epath.Path]:
             export_probe(path, model)
         else:
             from prism_jax.runs.export import export_run
-            from prism_jax.training.workdir import Workdir
 
-            export_run(Workdir(folder), model)
+            export_run(folder, model)
         yield model
 
 

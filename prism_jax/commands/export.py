@@ -46,7 +46,6 @@ def main() -> int | None:
     from prism_jax.runs.export import export_base, export_run
     from prism_jax.runs.probe_export import export_probe, is_probe
     from prism_jax.training.run import NOT_TRAINED
-    from prism_jax.training.workdir import Workdir
 
     output = epath.Path(flags.FLAGS.workdir)
     if flags.FLAGS.weights is not None:
@@ -60,7 +59,7 @@ def main() -> int | None:
         print(f"exported: {output}, {export_probe(flags.FLAGS.model, output)}")
         return None
     checkpoint, is_trained = export_run(
-        Workdir(flags.FLAGS.model),
+        flags.FLAGS.model,
         output,
         calibration=flags.FLAGS.calibration,
         dtype=flags.FLAGS.dtype,

@@ -52,7 +52,7 @@ PROBABILITY = {
 
 
 def export_run(
-    workdir: Workdir,
+    run: epath.PathLike,
     output: epath.Path,
     *,
     calibration: epath.PathLike | None = None,
@@ -76,6 +76,7 @@ def export_run(
       ValueError, RuntimeError: naming a file or checkpoint of the run that cannot be used.
     """
     check_absent(output)
+    workdir = Workdir(run)
     config = workdir.load_config()
     template = Template(Tokenizer.load(workdir.tokenizer), config.prompt)
     fingerprints.check_prompt(workdir, template)

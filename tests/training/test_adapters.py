@@ -112,11 +112,11 @@ def test_evaluation_export_and_agent_read_the_merged_student(evaluated, tmp_path
     run = open_run(Workdir(folder).load_config(), Workdir(folder))
     _, merged = trained_params(run.config, Workdir(folder))
     chex.assert_trees_all_equal(jax.device_get(merged), params)
-    export_run(Workdir(folder), epath.Path(tmp_path / "merged"))
+    export_run(folder, epath.Path(tmp_path / "merged"))
     exported = load(tmp_path / "merged", "float32")
     assert dataclasses.replace(exported.model.config, remat=run.model.config.remat) == run.model.config
     chex.assert_trees_all_equal(jax.device_get(exported.params), jax.device_get(merged))
-    export_run(Workdir(folder), epath.Path(tmp_path / "adapter"), adapter=True)
+    export_run(folder, epath.Path(tmp_path / "adapter"), adapter=True)
     names = {path.name for path in (tmp_path / "adapter").iterdir()}
     assert "adapter_model.safetensors" in names and not any(name.startswith("model") for name in names)
     event = Event(time=0.0, text="The build failed again.")
@@ -143,7 +143,7 @@ def test_another_base_is_refused(base, evaluated, changed_base, tmp_path):
     with pytest.raises(ConfigError, match=other):
         evaluate_workdir(adapted[0], texts=False)
     with pytest.raises(ConfigError, match=other):
-        export_run(Workdir(adapted[0]), epath.Path(tmp_path / "merged"))
+        export_run(adapted[0], epath.Path(tmp_path / "merged"))
     with pytest.raises(ValueError, match=r"training\.start_sha256: found .*, expected .*; the folder holds a run"):
         train_run(config_on(base), Workdir(adapted[0]), report=False)
     assert not (tmp_path / "merged").exists()
@@ -185,7 +185,7 @@ def test_a_damaged_base_is_no_base(trained, tmp_path):
 @pytest.mark.slow
 def test_adapters_are_a_start_for_adapters(base, evaluated, tmp_path):
     adapted = evaluated
-    export_run(Workdir(adapted[0]), epath.Path(tmp_path / "adapter"), adapter=True)
+    export_run(adapted[0], epath.Path(tmp_path / "adapter"), adapter=True)
     config = config_on(base, LoraConfig(rank=2, start=str(tmp_path / "adapter")), steps=2)
     resolved = resolve(config)
     assert (resolved.lora.alpha, resolved.lora.head) == (8.0, "slots")
@@ -219,7 +219,7 @@ def test_configs_that_cannot_be_used_name_the_field(change, message):
 def test_only_a_run_of_adapters_exports_them(trained, tmp_path):
     evaluate_workdir(trained, texts=False)
     with pytest.raises(ValueError, match=r"^--adapter: found .*, a run with lora\.rank = 0, expected one that trained"):
-        export_run(Workdir(trained), epath.Path(tmp_path / "out"), adapter=True)
+        export_run(trained, epath.Path(tmp_path / "out"), adapter=True)
     assert not (tmp_path / "out").exists()
 
 
