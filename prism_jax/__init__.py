@@ -2,9 +2,9 @@
 
     from prism_jax import Gate
 
-The language model (`streams`, `prompting`, `student`, `scoring`, `training`) writes the scores table. The packages that
-read it (`decision`, `evaluation`, `report`) work on the scores of any agent and load no Flax. Runs, commands,
-experiments and the agent combine the two halves. `python -m prism_jax` lists the commands.
+The language model (`streams`, `student`, `training`) writes the scores table. The packages that read it (`decision`,
+`evaluation`, `report`) work on the scores of any agent and load no Flax. Runs, commands, experiments and the agent
+combine the two halves. `python -m prism_jax` lists the commands.
 """
 
 from __future__ import annotations

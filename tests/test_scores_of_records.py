@@ -286,7 +286,9 @@ def test_an_event_without_an_answer_has_no_row_and_no_step(tmp_path):
     (stream,) = published_records(path).streams
     assert (len(stream.events), [step.event for step in stream.steps]) == (9, [0, 1, 3, 4, 6, 7])
     del records[2]["unanswered"]
-    with pytest.raises(ValueError, match=r"records\.jsonl:3: p_need: found None \(NoneType\), expected a number"):
+    with pytest.raises(
+        ValueError, match=r"records\.jsonl:3: p_need: found None \(NoneType\), expected a finite number"
+    ):
         published_records(write(path, records))
 
 

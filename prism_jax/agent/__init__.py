@@ -3,7 +3,8 @@
 Belongs here: the agent with its reader, trigger, gate, records and replay; what it learns of people; its command.
 Does not belong here: training, evaluation; what an evaluation does with a student, too (`prism_jax.student.scoring`).
 `agent.py` is the door for callers, `decider.py` what it does, `__main__.py` the command, and `serving.py` what the
-command does.
+command does. `state/` keeps what is known of streams and people, `service/` has the HTTP routes, `adapters/` the
+clients in other hosts.
 
 Where to change what:
 - how live streams are read and cached: `live.py`; batches in `prism_jax/student/engine.py`, which tokens and streams

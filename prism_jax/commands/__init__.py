@@ -4,8 +4,8 @@ Belongs here: what `python -m prism_jax NAME` runs, and a job that only one comm
 own, such as `judging.py`, which is imported once the flags are known: help and a refused flag load no library that
 computes (tests/test_starts.py).
 Does not belong here: what a study or a second command also does (`prism_jax.runs`), formulas, tables of evaluation.
-`train`, `evaluate` and `export` stand beside the package's `__main__`, and `agent` in its own folder, because they are
-also typed as `python -m prism_jax train`.
+`agent` and `experiments` stand in their own folders; `train.py`, `evaluate.py` and `export.py` of the package are names
+that users type for the modules here.
 
 Where results go: `--workdir` is a folder of them; `--out` the file of a command that makes one; `--WHAT_out` a further
 file, such as `--scores_out`.

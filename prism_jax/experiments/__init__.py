@@ -1,7 +1,7 @@
-"""Experiments: each answers one question of the paper or of this project, and is a module with a `main`.
+"""Experiments: each is a module with a `main` that answers one question; a table of the paper has `make` in its place.
 
-Belongs here: code that trains, runs and evaluates for one experiment; no other part may import it. Every experiment
-fixes its criteria before it runs and prints its results with intervals.
+Belongs here: code that trains, runs and evaluates for one experiment; no other part of the package may import it.
+Every experiment fixes its criteria before it runs and prints its results with intervals.
 
 Where to change what:
 - baselines on other people's data: `field/`

@@ -8,5 +8,6 @@ Where to change what:
   numbers, and LaTeX (CONTRIBUTING.md)
 - how tables are rendered (terminal, Markdown, CSV, LaTeX, HTML): `Table` in `table.py`
 - the HTML report: `page.py` and its templates, `report.html.jinja`
-- the page that compares runs: `COLUMNS` in `index.py`, `index.html.jinja`
+- the page that compares runs: `COLUMNS` in `prism_jax/commands/report.py`, `index.html.jinja`
+- what is said of a log of answers: `answers/`
 """

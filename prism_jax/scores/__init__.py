@@ -1,7 +1,7 @@
 """The scores table: the interface between agents, which write it, and evaluation and decisions, which read it.
 
 Contains: the table's schema and checks, reading and writing it as Parquet or JSONL.
-May not contain: computing scores (policy), evaluating them (decision, evaluation).
+May not contain: computing scores (`prism_jax.student.scoring`), evaluating them (`prism_jax.evaluation`).
 Imports `prism_jax.runtime` and `prism_jax.decision` (the weights of labels), and nothing else of prism_jax.
 
 Where to change what:

@@ -5,8 +5,9 @@ May not contain: tokens, prompts, models, probabilities estimated by a model, co
 Imports `prism_jax.runtime` and nothing else of prism_jax.
 
 Where to change what:
+- untrusted texts in prompts of other models: `fenced.py`
 - what others have published, or a new source of it: `published/table.py`, and a reader per layout beside it
-- what training reads: `DataConfig.name` and `_load` in `sources.py`. All places (CONTRIBUTING.md)
+- what training reads: `DataConfig.name` and `_load` in `sources.py`
 - the simulator's items: `simulator.py`, its texts in `simulator_text.py`
 - the simulator's switches: `switches.py`
 - the labels, log and teacher of simulated streams: `outcomes.py`

@@ -2,13 +2,14 @@
 
 Belongs here: everything that turns labels into parameters. `pathways` chooses data and targets, `input_pipeline`
 makes batches, `optimization` implements one step, `checkpoints` and `logs` write what a run keeps, `memory` estimates
-whether a step fits.
+whether a step fits, `compiled` asks the compiler.
 Does not belong here: how a trained student is deployed (`agent`) or judged (`evaluation`).
 
 Where to change what:
 - what p_need estimates (`loss.need_target`, of a probe `fit.need_target`): `_need_sums` in
   `optimization/objective.py`; `given_accept` in `prism_jax/probe/fitting.py`; `read` in `prism_jax/scores/labels.py`;
   `NEED_TARGETS` in `prism_jax/scores/schema.py`
+- a loss term: the list in `prism_jax/decision/__init__.py`
 - a training pathway: `PATHWAYS` and `Name` in `pathways/table.py`; its row in docs/training.md
 - which rows curation keeps, or the mark on a curated file: `pathways/curated.py`; the file and its summary in
   `prism_jax/runs/curation.py`

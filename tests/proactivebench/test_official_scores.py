@@ -154,7 +154,7 @@ def test_a_run_has_one_judge(folder):
         ({"judged_by": "a", "labels": "b"}, "tables never mix judges"),
         ({"votes": "a"}, "expected both"),
         ({"published": "a"}, "without --splits"),
-        ({"judged_by": "a", "prompt": "ours"}, "--prompt without --votes"),
+        ({"judged_by": "a", "prompt": "ours"}, "--prompt: found it without --votes"),
     ):
         with pytest.raises(ValueError, match=message):
             score_official({**given, **wrong})

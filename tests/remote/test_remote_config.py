@@ -29,7 +29,7 @@ def test_a_config_with_endpoints_round_trips():
     ("change", "message"),
     [
         ({"model": ""}, "model: found an empty name, expected the name of a model"),
-        ({"schema": "yaml"}, "schema: found 'yaml', expected one of 'json_schema', 'json_object', 'none'"),
+        ({"schema": "yaml"}, "schema: found 'yaml' (str), expected one of 'json_schema', 'json_object', 'none'"),
         ({"concurrency": 0}, "concurrency: found 0, expected at least 1"),
         ({"patience": -1.0}, "patience: found -1.0, expected at least 0"),
         ({"timeout": 0.0}, "timeout: found 0.0, expected above 0"),

@@ -5,7 +5,7 @@ intervals over people (`intervals`), the checks of what a log can tell (`support
 (`propensities`). All are made of sums over rows, which add up over the parts of a log. docs/counterfactual.md explains
 them; docs/maths.md, section 15, derives them.
 Runs on the host, on NumPy arrays.
-Does not belong here: reading logs and making tables (`prism_jax.runs`).
+Does not belong here: reading logs (`prism_jax.evaluation`) and making tables (`prism_jax.runs`).
 """
 
 from prism_jax.decision.off_policy.estimators import (

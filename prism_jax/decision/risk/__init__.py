@@ -2,7 +2,7 @@
 
 Belongs here: losses of units under ordered rules (`losses`), bounds of their means (`bounds`), and the choice of rules
 that keep promises (`promises`). docs/promises.md explains them; docs/maths.md, section 14, derives them.
-Does not belong here: reading scores, splits or maps (`prism_jax.runs`).
+Does not belong here: reading scores, splits or maps (`prism_jax.evaluation`).
 """
 
 from prism_jax.decision.risk.bounds import (

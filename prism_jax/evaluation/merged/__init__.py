@@ -1,6 +1,6 @@
 """Evaluation of tables of any size, as four functions: init, add, merge and result.
 
-A *statistic* (`scan`, `moves`, `ranks`, `sums`) has a small state: `init()` is that of no rows, `add(state, rows)` of
+A *statistic* (in `scan`, `ranks` and `sums`) has a small state: `init()` is that of no rows, `add(state, rows)` of
 some more rows with whole steps, `merge(a, b)` of the rows of both, and a result is read from the last one. What runs
 them over files, in one process or on many machines, is `prism_jax.runs.sharded`; nothing here knows of files.
 Promises and counterfactual costs have statistics of their own (`promising`, `counterfactual`), and so have the paper's
@@ -9,7 +9,7 @@ tables (`experiments.paper.in_parts`).
 Four statistics follow each other, since each needs numbers of the one before:
 
 1. `scan`: sizes, labels and streams, and histograms of the raw log-odds by label, from which maps are fitted;
-2. `moves`: how far the slow pass moves calibrated log-odds, only where there is a slow pass;
+2. `Moves` in `ranks`: how far the slow pass moves calibrated log-odds, only where there is a slow pass;
 3. `ranks`: histograms of what the policies rank by, from which areas and thresholds follow;
 4. `sums`: everything else, exactly: every decision is made on its own row with the fitted maps.
 

@@ -2,7 +2,7 @@
 
 Contains: prompts, the schema of the answers, labelling, the calibrator of texts.
 May not contain: HTTP, training, votes of judges.
-Imports `prism_jax.remote`, `prompting`, `streams`, `decision` and `runtime`, and nothing else of prism_jax.
+Imports `prism_jax.remote`, `streams`, `decision` and `runtime`, and nothing else of prism_jax.
 
 Where to change what:
 - what a teacher is asked, and what its answers become: `prompts.py`; `labelling.py`
