@@ -8,8 +8,8 @@ Result: 0.118 realised cost per step on held-out streams where it is slow on mar
 reaches 0.092, and always offering 0.376 (docs/distillation.md).
 """
 
-from prism_jax.experiments.students import DISTILLED
 from prism_jax.runtime.dataclass_config import to_config_dict
+from prism_jax.training.students import DISTILLED
 
 
 def get_config():

@@ -9,8 +9,8 @@ it closes more than 95 %. Part of the difference is the short training: with ano
 68 %. With three settings it is not (docs/thinking.md).
 """
 
-from prism_jax.experiments.students import THINKING
 from prism_jax.runtime.dataclass_config import to_config_dict
+from prism_jax.training.students import THINKING
 
 
 def get_config():

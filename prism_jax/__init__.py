@@ -12,8 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from prism_jax.decision.verdict import Verdict
-    from prism_jax.gate import Gate
+    from prism_jax.gate import Gate, Verdict
 
 __all__ = ["Gate", "Verdict"]
 __version__ = "0.1.0"

@@ -34,7 +34,6 @@ from prism_jax.experiments.field.measures import SIGNALS, CalibratedFold, calibr
 from prism_jax.experiments.field.tables import TITLES, measure
 from prism_jax.experiments.paper.domain_transfer import HELD_OUT, SEEN, only, with_files
 from prism_jax.experiments.paper.trainings import TRANSFER
-from prism_jax.experiments.students import THINKING
 from prism_jax.report.table import Column, Table
 from prism_jax.runs.store import Store, of_seed
 from prism_jax.scores import Scores
@@ -42,6 +41,7 @@ from prism_jax.student.qwen3 import Qwen3
 from prism_jax.training.optimization.frozen import Partition
 from prism_jax.training.run import resolve
 from prism_jax.training.run_config import RunConfig
+from prism_jax.training.students import THINKING
 from studies.runner import BAYES, FAST, Costs, Measured, Study, costs, laid_over, open_store, table, workdir_flag
 
 RANKS = (4, 16, 64)

@@ -28,7 +28,6 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.rows import Form
 from prism_jax.experiments.distill_report import COLUMNS, gap_closed, taught
 from prism_jax.experiments.simulated_users import population
-from prism_jax.experiments.students import DISTILLED, sources
 from prism_jax.labelling.judges.judging import Verdict
 from prism_jax.labelling.judges.labelling import Place, label_streams
 from prism_jax.labelling.judges.panels import PanelConfig
@@ -47,6 +46,7 @@ from prism_jax.streams.jsonl import read_streams, write_streams
 from prism_jax.streams.sources import DataConfig
 from prism_jax.training.pathways.curated import curate
 from prism_jax.training.run_config import RunConfig
+from prism_jax.training.students import DISTILLED, sources
 from studies.runner import BAYES, FAST, MARGIN, Costs, Measured, Study, Variant, costs, open_store, table, workdir_flag
 
 define_flags = workdir_flag

@@ -23,15 +23,15 @@ from typing import NamedTuple, get_args
 from absl import flags
 
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.experiments import students
-from prism_jax.experiments.students import THINKING
 from prism_jax.report.table import Column, Table
 from prism_jax.scores import Scores
 from prism_jax.streams.simulator_config import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
+from prism_jax.training import students
 from prism_jax.training.loss_config import LossConfig, NeedTarget
 from prism_jax.training.pathways.table import PathwayConfig
 from prism_jax.training.run_config import RunConfig, TrainingConfig
+from prism_jax.training.students import THINKING
 from studies.runner import (
     BAYES,
     EXACT,

@@ -20,7 +20,6 @@ from absl import flags
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.protocol import calibrate, evaluate
 from prism_jax.experiments.paper.trainings import STUDENT
-from prism_jax.experiments.students import THINKING, THREE_SETTINGS
 from prism_jax.report.table import Column, Table
 from prism_jax.report.tables import all_tables
 from prism_jax.runs.store import Store, of_seed
@@ -29,6 +28,7 @@ from prism_jax.scores.joining import joined
 from prism_jax.student.scoring.slow import field_accuracy, write_fields
 from prism_jax.student.scoring.writing import Writer
 from prism_jax.training.run_config import RunConfig
+from prism_jax.training.students import THINKING, THREE_SETTINGS
 from studies.runner import Study, Variant, open_store, table, workdir_flag
 
 RATIOS = (1.0, 2.0, 4.0)

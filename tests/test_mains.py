@@ -368,7 +368,7 @@ def test_experiments_are_listed_with_what_they_need():
         assert re.search("second|minute|hour", row["takes"])
 
 
-def test_a_study_outside_the_package_is_run_by_its_own_command(monkeypatch):
+def test_a_study_outside_the_package_is_run_by_its_own_command(monkeypatch, tmp_path):
     outside = run("experiments", "judges", "--source=DIR")
     words = "error: experiment: found 'judges', which is run by `python -m studies judges`\n"
     assert (outside.returncode, outside.stderr) == (1, words)
@@ -376,7 +376,7 @@ def test_a_study_outside_the_package_is_run_by_its_own_command(monkeypatch):
     assert run("experiments", "alarms", "--log=FILE").stderr.endswith("`python -m studies coverage --of=alarms`\n")
     unknown = run("studies", "judge")
     assert (unknown.returncode, unknown.stderr.partition("expected")[0]) == (1, "error: study: found 'judge', ")
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr(registry, "__file__", str(tmp_path / "prism_jax" / "experiments" / "paper" / "registry.py"))
     assert registry.of_checkout() == {}
 
 

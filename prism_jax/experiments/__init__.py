@@ -9,7 +9,8 @@ Where to change what:
   docs/paper.md
 - the students of the paper's tables, or how trainings are kept: `paper/trainings.py`; `prism_jax/runs/store.py`
 - the simulated judges of the paper's tables, or the seconds: `paper/pools.py`; `paper/timing.py`
-- the distillation demo: commands in `distill_demo.py`, report in `distill_report.py`, the student in `students.py`
+- the distillation demo: commands in `distill_demo.py`, report in `distill_report.py`, the student in
+  `prism_jax/training/students.py`
 - the paper in one script: its stages in `reproduce.py`, what they cost in earnest in `real_costs.py`; how stages follow
   one another: `stages.py`
 - how a study is started, printed and written: `by_name.py`; a new study: `studies/` beside the package

@@ -8,16 +8,11 @@ import reprlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
 from etils import epath
 
 from prism_jax.agent.records_file import RecordsError, parse_record
-from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.evaluation import protocol
-from prism_jax.evaluation.fits import read_calibration
-from prism_jax.runtime.dataclass_config import from_config_dict
-from prism_jax.runtime.files import JsonError, parse_json, read_lines, read_object
-from prism_jax.scores.joining import read_all
+from prism_jax.runs.scores_files import deployed_choices
+from prism_jax.runtime.files import JsonError, parse_json, read_lines
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import read_streams
 from prism_jax.streams.shards import read_files
@@ -92,21 +87,8 @@ def export_written(written: str, scores: str, calibration: str, out: epath.PathL
     Raises:
       ValueError, OSError: naming the file, or the stream and its step, that cannot be used.
     """
-    path, streams, table = epath.Path(calibration), read_files(written), read_all(scores)
-    beside = path.parent / "evaluation.json"
-    tree = read_object(beside, "`python -m prism_jax evaluate`", ValueError).get("point")
-    if not isinstance(tree, dict):
-        raise ValueError(f"{beside}: point: found {tree!r:.80}, expected the operating point")
-    point = from_config_dict(OperatingPoint, tree, f"{beside}: point")
-    mine = np.isin(table.stream.astype(str), [stream.id for stream in streams])
-    if not mine.any():
-        raise ValueError(f"--scores: {scores}: found no row of the streams of --written, expected theirs")
-    rows = dataclasses.replace(table.take(mine), split=None)
-    data, _ = protocol.prepare(rows, read_calibration(path).pooled(), point, labelled=False)
-    decided, steps = data.decide(data.deployed(), "calibrated"), data.steps
-    thought = steps if data.thought is None else data.thought
-    offered = np.where(decided.offer, np.where(decided.slow, thought.candidate, steps.candidate), -1)
-    choices = dict(zip(zip(steps.stream, steps.step.tolist(), strict=True), offered.tolist(), strict=True))
+    streams = read_files(written)
+    choices = deployed_choices(scores, calibration, [stream.id for stream in streams])
     traces = {stream.id: _trace(stream, choices) for stream in streams}
     write_traces(out, traces)
     return traces

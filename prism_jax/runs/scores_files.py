@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from etils import epath
 
 from prism_jax.decision.calibration import OF_SCORES, CalibrationConfig, Calibrator
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.evaluation import protocol
 from prism_jax.evaluation.facts import shown_facts, unweighted
 from prism_jax.evaluation.fits import read_calibration
 from prism_jax.evaluation.merged import running as merged
@@ -19,10 +20,12 @@ from prism_jax.report.tables import SHOWN_ONLY
 from prism_jax.runs.running import Running
 from prism_jax.runs.sharded import held_in_memory, open_sharded
 from prism_jax.runtime.command import check_together
+from prism_jax.runtime.dataclass_config import from_config_dict
+from prism_jax.runtime.files import read_object
 from prism_jax.runtime.provenance import as_facts, provenance
 from prism_jax.scores import Scores, ScoresError, located
 from prism_jax.scores.files import holds_records
-from prism_jax.scores.joining import find_files, read_files
+from prism_jax.scores.joining import find_files, read_all, read_files
 from prism_jax.scores.records import by_days
 from prism_jax.scores.units import folds_of
 
@@ -172,3 +175,31 @@ def check_shown(path: str, scores: Scores) -> None:
         assert scores.logged is not None, "there are facts"
         row = int(np.flatnonzero(scores.logged == 0)[0])
         raise located(ScoresError(error.problem, error.column, row), path)
+
+
+def deployed_choices(scores: str, calibration: str, streams: Collection[str]) -> dict[tuple[str, int], int]:
+    """What the deployed policy does at each step of some streams: the number of the candidate that it offers, or -1.
+
+    Args:
+      scores: File, folder or glob of scores, with or without labels; rows of other streams are left out.
+      calibration: calibration.json of an evaluation, whose operating point is that of evaluation.json beside it.
+      streams: Ids of the streams.
+
+    Raises:
+      ValueError, OSError: naming the file that cannot be used.
+    """
+    path, table = epath.Path(calibration), read_all(scores)
+    beside = path.parent / "evaluation.json"
+    tree = read_object(beside, "`python -m prism_jax evaluate`", ValueError).get("point")
+    if not isinstance(tree, dict):
+        raise ValueError(f"{beside}: point: found {tree!r:.80}, expected the operating point")
+    point = from_config_dict(OperatingPoint, tree, f"{beside}: point")
+    mine = np.isin(table.stream.astype(str), list(streams))
+    if not mine.any():
+        raise ValueError(f"--scores: {scores}: found no row of the streams of --written, expected theirs")
+    rows = dataclasses.replace(table.take(mine), split=None)
+    data, _ = protocol.prepare(rows, read_calibration(path).pooled(), point, labelled=False)
+    decided, steps = data.decide(data.deployed(), "calibrated"), data.steps
+    thought = steps if data.thought is None else data.thought
+    offered = np.where(decided.offer, np.where(decided.slow, thought.candidate, steps.candidate), -1)
+    return dict(zip(zip(steps.stream, steps.step.tolist(), strict=True), offered.tolist(), strict=True))

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from prism_jax.decision.gate import decide
-from prism_jax.experiments import students
 from prism_jax.runs.pipeline import train_and_evaluate
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
 from prism_jax.student.scoring.fast import score_streams
+from prism_jax.training import students
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.run_config import RunConfig, TrainingConfig
 from prism_jax.training.workdir import Workdir

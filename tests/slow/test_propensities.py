@@ -11,13 +11,13 @@ import jax
 import numpy as np
 import pytest
 
-from prism_jax.experiments import students
 from prism_jax.experiments.intervals import mean_over_seeds
 from prism_jax.runs.pipeline import score_run
 from prism_jax.runs.store import of_seed
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
 from prism_jax.student.scoring.passes import Passes
+from prism_jax.training import students
 from prism_jax.training.loop import plan, train
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.run import open_run

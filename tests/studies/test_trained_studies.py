@@ -13,7 +13,6 @@ from synthetic_scores import make_columns
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.protocol import calibrate, evaluate, prepare
 from prism_jax.experiments.simulated_users import population
-from prism_jax.experiments.students import THINKING
 from prism_jax.runs.store import Store, of_seed
 from prism_jax.scores import Scores, read_scores
 from prism_jax.streams.edit import keep_candidates, map_steps
@@ -26,6 +25,7 @@ from prism_jax.student.scoring.slow import field_accuracy
 from prism_jax.training.optimization.frozen import Partition
 from prism_jax.training.pathways.curated import already_curated, curate
 from prism_jax.training.pathways.table import SECOND_STAGES, PathwayConfig
+from prism_jax.training.students import THINKING
 from prism_jax.training.workdir import Workdir
 from studies import adapters, distillation, need_target, thinking, training_pathways
 from studies.runner import BAYES, EXACT, FAST, MARGIN, Costs, Measured, Study, costs, laid_over

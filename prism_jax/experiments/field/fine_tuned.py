@@ -32,9 +32,9 @@ STEPS = 48
 
 def training_on(fold: Fold, run: Run, block: int = BLOCK, steps: int = STEPS) -> RunConfig:
     """The training on a fold, whose streams are written into the run's folder, named by their content."""
-    from prism_jax.experiments.students import sources
     from prism_jax.training.loss_config import LossConfig
     from prism_jax.training.run_config import RunConfig, TrainingConfig
+    from prism_jax.training.students import sources
 
     assert run.weights is not None, "the registry says what a baseline needs"
     calibration, train = for_calibration(fold.train)

@@ -22,7 +22,6 @@ from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.pathways import numbers
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
 from prism_jax.experiments.paper.study import ExperimentResult, IntervalSettings, SkippedError, Study, Subject
-from prism_jax.experiments.students import sources
 from prism_jax.runs.store import of_seed
 from prism_jax.scores import Scores
 from prism_jax.scores.labels import read
@@ -34,6 +33,7 @@ from prism_jax.streams.simulator_text import PHRASES
 from prism_jax.streams.sources import simulated_index
 from prism_jax.training.pathways.table import Method
 from prism_jax.training.run_config import RunConfig
+from prism_jax.training.students import sources
 from prism_jax.training.workdir import Workdir
 
 HELD_OUT = "writing"

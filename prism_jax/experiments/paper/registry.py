@@ -10,8 +10,8 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import importlib
-import importlib.util
 import pathlib
+import runpy
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -104,11 +104,8 @@ def chosen(name: str) -> tuple[str, ...]:
 
 def of_checkout() -> Mapping[str, Study]:
     """The studies beside the package, which it does not import; none where it is installed without its checkout."""
-    beside = pathlib.Path(__file__).resolve().parents[3] / "studies"
-    found = importlib.util.find_spec("studies")
-    if found is None or found.origin is None or pathlib.Path(found.origin).resolve().parent != beside:
-        return {}
-    return importlib.import_module("studies.registry").STUDIES
+    beside = pathlib.Path(__file__).resolve().parents[3] / "studies" / "registry.py"
+    return runpy.run_path(str(beside))["STUDIES"] if beside.is_file() else {}
 
 
 def listed() -> list[dict[str, Any]]:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 
-from prism_jax.experiments import students
-from prism_jax.experiments.students import THINKING
 from prism_jax.runs.store import Store, of_seed
 from prism_jax.scores import Scores
 from prism_jax.streams import Stream
 from prism_jax.streams.simulator_config import SimulatorConfig
 from prism_jax.streams.sources import DataConfig, load_splits
 from prism_jax.student.qwen3 import Params
+from prism_jax.training import students
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.run import Run
 from prism_jax.training.run_config import RunConfig, TrainingConfig
+from prism_jax.training.students import THINKING
 
 STUDENT = "student"
 """Name in the store of the student on which most tables are computed; the study of thinking trains the same."""

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from judged_streams import MOST_EVENTS, bare, labelled, panel_of, vote_on
 
-from prism_jax.commands.judging import judge
-from prism_jax.labelling.judges.labelling import gather, judged_scores, label_streams, teacher_scores
+from prism_jax.commands.judging import judge, judged_scores, teacher_scores
+from prism_jax.labelling.judges.labelling import gather, label_streams
 from prism_jax.labelling.judges.panels import PanelConfig
 from prism_jax.labelling.judges.prompts import questions
 from prism_jax.labelling.judges.votes import write_votes
