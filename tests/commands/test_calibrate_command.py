@@ -157,7 +157,7 @@ def test_records_with_outcomes_are_labels(folder, engine, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "few labels (12 of p_accept)" in done.stdout
     gate = Gate.load(tmp_path / "gate.json")
-    assert gate.need == Temperature(1.2) and isinstance(gate.accept, Platt)
+    assert gate.need == Temperature(1.3) and isinstance(gate.accept, Platt)
     assert "no cost is known" in done.stdout  # of silence: nobody judged need
     records.write_text(re.sub(r'"text": ?"[^"]*"', f'"text": "{NOT_KEPT}"', records.read_text()))
     done = run("calibrate", *options, f"--labels={records}", f"--out={tmp_path / 'other.json'}")
