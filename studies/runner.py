@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from absl import flags
@@ -105,7 +105,7 @@ class Measured:
     values: Sequence[Float64[np.ndarray, "..."]]  # of each seed
     stream: Sequence[Shaped[np.ndarray, "steps"]] = ()  # of each step; none where there is one number per seed
 
-    def __sub__(self, other: Self) -> Measured:
+    def __sub__(self, other: Measured) -> Measured:
         """The difference, paired by seed and by step."""
         assert all((own == its).all() for own, its in zip(self.stream, other.stream, strict=True)), "on other steps"
         return Measured([own - its for own, its in zip(self.values, other.values, strict=True)], self.stream)
