@@ -289,8 +289,8 @@ class Engine:
 
     def _grow(self, page: int) -> None:
         """Makes the pool large enough to have a page."""
-        if page >= len(self._pool[0].values):
-            pages = at_least(self._sizes, page + 1, _LARGER)
+        if page >= len(self._pool[-1].values):  # where memory ended in between, only the first layers are larger
+            pages = max(at_least(self._sizes, page + 1, _LARGER), len(self._pool[0].values))
             for number in range(len(self._pool)):  # so that no more than one layer is in memory twice
                 (layer,) = place_beside(self._params, (enlarge(self._pool[number], pages),))
                 self._pool = (*self._pool[:number], layer, *self._pool[number + 1 :])

@@ -19,7 +19,7 @@ from prism_jax.student.engine import Engine, ReadRequest
 from prism_jax.student.kv_cache import unstack_layers
 from prism_jax.student.live_programs import read_rows
 from prism_jax.student.model_config import StudentConfig
-from prism_jax.student.pages import PAGE, make_pool, page_bytes, table_of
+from prism_jax.student.pages import PAGE, enlarge, make_pool, page_bytes, table_of
 from prism_jax.student.qwen3 import Qwen3
 
 VOCABULARY = 32
@@ -129,6 +129,23 @@ def test_a_pool_that_grows_reads_writes_and_parks_as_one_that_is_whole_from_the_
     assert sizes == (7, 30) and whole_sizes == (30, 30)
     assert parked == also_parked and any(resident < streams for resident, streams in parked)
     chex.assert_trees_all_equal(grown, whole)
+
+
+def test_a_pool_that_could_not_grow_to_its_end_is_grown_by_the_next_reading(model, params, monkeypatch):
+    monkeypatch.setattr("prism_jax.student.engine._SMALLEST", 0)
+    engine, rng = make(model, params, 30), random.Random(6)
+    a, b = readings = [ReadRequest(name, ids_of(rng, 600), branches_of(rng)) for name in "ab"]
+    for reading in readings:
+        engine.open(reading.stream, SYSTEM)
+    engine.read([a])
+    fails = mock.Mock(side_effect=[enlarge(engine._pool[0], 30), MemoryError])
+    with mock.patch("prism_jax.student.engine.enlarge", fails), pytest.raises(MemoryError):
+        engine.read([b])
+    assert [len(layer.values) for layer in engine._pool] == [30, 7]
+    for reading in (b, a):
+        again = reading._replace(event=())
+        check(model, params, engine, again, engine.read([again])[0])
+    assert [len(layer.values) for layer in engine._pool] == [30, 30]
 
 
 def test_branches_leave_no_trace_and_need_no_event(model, params):
