@@ -48,7 +48,8 @@ TOGETHER = (
     "columns without scores: the log there",
     f"shown_only calibrator calibration {' '.join(OF_FILES)} without scores: it with a scores file",
     "time_format target scores_out keep_names context weighted seed without columns: both, of a log",
-    f"calibrator calibration texts {' '.join([*POINT][2:])} with columns: it with a scores file only",
+    f"calibrator calibration {' '.join([*POINT][2:])} with columns: it with a scores file only",
+    "texts with columns: it with a run",
     "keep_names without scores_out: both: no other file names people",
     "weighted with shown_only: one of them: no weights are used of shown offers alone",
 )

@@ -39,10 +39,18 @@ def refuse_empty(*names: str) -> None:
 
 
 def is_given(name: str, options: Mapping[str, Any] | None = None) -> bool:
-    """Whether a flag says something: in `options` a value, and among the defined flags one that was typed."""
-    value = flags.FLAGS[name].value if options is None else options[name]
-    typed = options is not None or not flags.FLAGS[name].using_default_value
-    return typed and not any(value is nothing for nothing in (None, False)) and value != []
+    """Whether a flag says something: in `options` a value, and among the defined flags one that was typed.
+
+    What is on by default says something where it was turned off.
+    """
+    if options is not None:
+        return _says(options[name])
+    flag = flags.FLAGS[name]
+    return not flag.using_default_value and (_says(flag.value) or _says(flag.default))
+
+
+def _says(value: Any) -> bool:
+    return value is not None and value is not False and value != []
 
 
 def check_together(*rules: str, options: Mapping[str, Any] | None = None) -> None:

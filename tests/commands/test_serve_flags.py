@@ -20,6 +20,8 @@ pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
         (("--decisions=http://h", "--decision_model=m", "--replicas=2"), "--decisions: found it with --replicas"),
         (("--model=none", "--deadline=2"), "--deadline: found it with neither --engine nor --decisions"),
         (("--model=none", "--c_fa=1"), "--c_fa: found it without --state"),
+        (("--model=none", "--nooptimism"), "--optimism: found it without --state"),
+        (("--model=none", "--noredact"), "--redact: found it without --state and --decisions"),
         (("--state=s",), "--c_fa, --c_fn: found no cost and no --model"),
         (("--state=s", "--c_fa=1", "--c_fn=2", "--memory=9"), "--memory: found it without --model and --decisions"),
         (("--state=s", "--c_fa=1", "--c_fn=2", "--expect_digest=" + "0" * 64), "--expect_digest: "),

@@ -257,6 +257,7 @@ FLAGS = {
         "--policy=fixed",
         "--policy: found it with --columns, expected it with a scores file only",
     ),
+    "of a run": (True, "--notexts", "--texts: found it with --columns, expected it with a run"),
     "of a log": (False, "--context=app", "--context: found it without --columns, expected both, of a log"),
     "weights of no log": (False, "--weighted", "--weighted: found it without --columns, expected both, of a log"),
 }
