@@ -63,7 +63,7 @@ def test_a_scores_file_is_evaluated_without_a_model(tmp_path, scores):
     loaded = set(json.loads(listing.read_text()))
     assert "prism_jax.evaluation.merged.running" in loaded
     assert not {"flax", "transformers", "tokenizers", "orbax", "optax", "grain", "torch"} & loaded
-    left_half = ("prism_jax.student", "prism_jax.training", "prism_jax.student.prompting", "prism_jax.policy")
+    left_half = ("prism_jax.student", "prism_jax.training", "prism_jax.probe", "prism_jax.agent")
     assert not [name for name in loaded if name.startswith(left_half)]
     assert {file.name for file in folder.iterdir()} == {
         "calibration.json",

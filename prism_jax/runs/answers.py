@@ -1,9 +1,9 @@
 """Evaluates a log of answers to offers: what predicts them, what gate do the costs ask for, what did it cost.
 
 People are held out whole: ten folds of them, or one per person where there are fewer. Maps and the person layer are
-fitted on the other people, and the layer predicts each answer before it sees it (`acceptance/study.py`). A log that
-does not fit into memory is studied part by part, in processes or on a Ray cluster. Files in the workdir:
-acceptance_log.json with every number, and the tables as CSV and Markdown.
+fitted on the other people, and the layer predicts each answer before it sees it
+(`prism_jax/evaluation/answers/study.py`). A log that does not fit into memory is studied part by part, in processes or
+on a Ray cluster. Files in the workdir: acceptance_log.json with every number, and the tables as CSV and Markdown.
 """
 
 from __future__ import annotations

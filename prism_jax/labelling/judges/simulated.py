@@ -1,10 +1,10 @@
 """Judges for tests and demonstrations, who know the truth and err at stated rates.
 
 A `SimulatedJudge` is the brain of a fake endpoint: it gets the JSON body of a request and returns the text of an
-answer. It recognises the step by the texts of its events, in a question of ours (`judges/prompts.py`) and in one of
-ProactiveBench's form (`prompting/published.py`) alike, so its truth about a step is the same in both, and the same for
-all judges. Its errors depend only on its own seed and on the question, so they are the same in every order of requests,
-and independent of the teacher's and of other judges'.
+answer. It recognises the step by the texts of its events, in a question of ours (`prompts.py`) and in one of
+ProactiveBench's form (`prism_jax/streams/published/prompts.py`) alike, so its truth about a step is the same in both,
+and the same for all judges. Its errors depend only on its own seed and on the question, so they are the same in every
+order of requests, and independent of the teacher's and of other judges'.
 """
 
 from __future__ import annotations
