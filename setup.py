@@ -69,8 +69,8 @@ setup(
     packages=find_packages(include=["prism_jax", "prism_jax.*"]),
     package_data={
         "prism_jax": [
-            *("py.typed", "report/*.html.jinja", "report/*.css", "report/*.js", "agent/service/me/*"),
-            *("agent/adapters/openclaw/*.js", "agent/adapters/openclaw/*.json"),
+            *("py.typed", "report/*.html.jinja", "report/*.css", "report/*.js", "runtime/*.css"),
+            *("agent/service/me/*", "agent/adapters/openclaw/*.js", "agent/adapters/openclaw/*.json"),
         ]
     },
     python_requires=">=3.11",

@@ -8,4 +8,5 @@ Where to change what:
 - the lock of a workdir: `lock.py`
 - which credentials are cut from what is shown: `shown_text.py`
 - which personal data is cut from records and prompts: `personal_data.py`
+- the style of the pages that people fill in: `page.css`
 """

@@ -10,6 +10,8 @@ if TYPE_CHECKING:  # who shows no page loads no jinja2
     import jinja2
 
 HIDDEN = "***"
+STYLE = pathlib.Path(__file__).parent / "page.css"
+"""The style sheet of every page that a person fills in."""
 # A password may hold any character, even a slash; a colon before a port begins none. Lengths are bounded so that
 # hostile text takes linear time.
 _USER = re.compile(

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from prism_jax.agent.service.http import ApiError
 from prism_jax.agent.state.partition import StateError
-from prism_jax.runtime.shown_text import make_environment
+from prism_jax.runtime.shown_text import STYLE, make_environment
 
 Page = Callable[[fastapi.Request], Awaitable[Response]]
 
@@ -30,7 +30,12 @@ HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-ASSETS = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
+ASSETS = {
+    "page.css": "text/css",
+    "person.css": "text/css",
+    "page.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+}
 MOST_FIELDS = 20
 """Most fields of a form."""
 _PROBLEMS = {
@@ -96,9 +101,10 @@ class Headers:
 
 def asset(name: str) -> Page:
     """Gives a file of the pages, one of `ASSETS`."""
+    path = STYLE if name == STYLE.name else FOLDER / name
 
     async def answer(_: fastapi.Request) -> Response:
-        return FileResponse(FOLDER / name, media_type=ASSETS[name])
+        return FileResponse(path, media_type=ASSETS[name])
 
     return answered(answer)
 

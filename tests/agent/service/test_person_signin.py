@@ -114,7 +114,8 @@ def test_a_form_of_another_page_changes_nothing(served):
 
 def test_every_answer_forbids_what_a_page_does_not_need(served):
     ada = Visitor(served).sign_in("ada")
-    paths = ("/me", "/me/link?key=none", "/me/page.css", "/me/page.js", "/me/icon.svg", "/me/export", "/me/forget")
+    assets = ("/me/page.css", "/me/person.css", "/me/page.js", "/me/icon.svg")
+    paths = ("/me", "/me/link?key=none", *assets, "/me/export", "/me/forget")
     found = [ada.ask(path)[2] for path in paths] + [Visitor(served).ask("/me")[2], ada.post("/me/level", level="1")[2]]
     found += [ada.ask("/me/none")[2], ada.ask("/me/level")[2], ada.ask("/me/level", {"x": "y" * 20_000})[2]]
     for headers in found:
