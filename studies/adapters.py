@@ -42,7 +42,7 @@ from prism_jax.training.optimization.frozen import Partition
 from prism_jax.training.run import resolve
 from prism_jax.training.run_config import RunConfig
 from prism_jax.training.students import THINKING
-from studies.runner import BAYES, FAST, Costs, Measured, Study, costs, laid_over, open_store, table, workdir_flag
+from studies.runner import BAYES, FAST, Comparison, Costs, Measured, costs, laid_over, open_store, table, workdir_flag
 
 RANKS = (4, 16, 64)
 EQUAL = 16
@@ -133,7 +133,7 @@ def scores_before(base: RunConfig, store: Store) -> Scores:
     return store.scores("adapters-base", before(base, store), "fast")
 
 
-STUDY = Study(BASE, {NONE: scores_before, **{name: Adapted(name) for name in METHODS}})
+COMPARISON = Comparison(BASE, {NONE: scores_before, **{name: Adapted(name) for name in METHODS}})
 
 
 COLUMNS = (
@@ -164,15 +164,15 @@ def adapters_table(regrets: Mapping[str, Measured], rates: Mapping[str, Sequence
     return table(f"Adapting to {HELD_OUT}", COLUMNS, {"": {name: name for name in regrets}}, cells, note)
 
 
-def simulated(study: Study, store: Store) -> Table:
+def simulated(comparison: Comparison, store: Store) -> Table:
     """Trains the base of every seed, adapts it by every method, and compares regrets on the new domain's streams."""
-    regrets, point = {}, study.base.decision
-    for name, of_seeds in study.scores(store).items():
+    regrets, point = {}, comparison.base.decision
+    for name, of_seeds in comparison.scores(store).items():
         own = [costs(only(scores, (HELD_OUT,)), point, calibrator="platt") for scores in of_seeds]
         regrets[name] = Costs.measured(own, "expected", FAST) - Costs.measured(own, "expected", BAYES)
     rates = {
-        name: [method.chosen(of_seed(study.base, seed), store).training.learning_rate for seed in study.seeds]
-        for name, method in study.variants.items()
+        name: [method.chosen(of_seed(comparison.base, seed), store).training.learning_rate for seed in comparison.seeds]
+        for name, method in comparison.variants.items()
         if isinstance(method, Adapted)
     }
     return adapters_table(regrets, rates)
@@ -216,7 +216,7 @@ def main() -> Iterable[Table]:
     """Trains and compares."""
     options = flags.FLAGS
     with open_store() as store:
-        yield simulated(STUDY, store)
+        yield simulated(COMPARISON, store)
     if options.weights:
         run = Run(epath.Path(options.workdir) / "votes", weights=options.weights)
         yield from on_votes(run, options.source, options.steps, options.resamples)

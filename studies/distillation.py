@@ -47,7 +47,19 @@ from prism_jax.streams.sources import DataConfig
 from prism_jax.training.pathways.curated import curate
 from prism_jax.training.run_config import RunConfig
 from prism_jax.training.students import DISTILLED, sources
-from studies.runner import BAYES, FAST, MARGIN, Costs, Measured, Study, Variant, costs, open_store, table, workdir_flag
+from studies.runner import (
+    BAYES,
+    FAST,
+    MARGIN,
+    Comparison,
+    Costs,
+    Measured,
+    Variant,
+    costs,
+    open_store,
+    table,
+    workdir_flag,
+)
 
 define_flags = workdir_flag
 ARMS = ("curated", "all", "random")
@@ -191,9 +203,10 @@ class TeacherOf:
         return Scores.from_rows([*taught(calibration, "calibration"), *taught(held_out, "test", answers)])
 
 
-COMPARED = Study(BASE, {**{arm: Trained(arm) for arm in ARMS}, TEACHER: TeacherOf()})
+COMPARED = Comparison(BASE, {**{arm: Trained(arm) for arm in ARMS}, TEACHER: TeacherOf()})
 BY_TEACHER = {
-    name: Study(BASE, {"curated": Trained("curated", name), TEACHER: TeacherOf(name)}, seeds=(0,)) for name in TEACHERS
+    name: Comparison(BASE, {"curated": Trained("curated", name), TEACHER: TeacherOf(name)}, seeds=(0,))
+    for name in TEACHERS
 }
 """The teachers of the curve, the best one first."""
 
@@ -349,11 +362,11 @@ def in_words(quality: TeacherQuality) -> str:
     )
 
 
-def tables(compared: Study, curve: Mapping[str, Study], store: Store) -> list[Table]:
+def tables(compared: Comparison, curve: Mapping[str, Comparison], store: Store) -> list[Table]:
     """Trains what the store lacks, and compares."""
     point = compared.base.decision
     named = systems(compared.scores(store), point)
-    by_teacher = {name: systems(study.scores(store), point) for name, study in curve.items()}
+    by_teacher = {name: systems(of.scores(store), point) for name, of in curve.items()}
     folders = [prepare(of_seed(compared.base, seed), TAUGHT_BY, store) for seed in compared.seeds]
     return [
         rows_table(folders),

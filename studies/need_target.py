@@ -35,9 +35,9 @@ from prism_jax.training.students import THINKING
 from studies.runner import (
     BAYES,
     EXACT,
+    Comparison,
     Costs,
     Measured,
-    Study,
     Variant,
     costs,
     laid_over,
@@ -83,10 +83,10 @@ POPULATIONS = {
 } | {"items": Population(ITEMS), "switches": Population(THINKING)}
 
 
-def study_of(name: str, config: RunConfig, share: float) -> Study:
+def comparison_of(name: str, config: RunConfig, share: float) -> Comparison:
     """Both meanings on a share of the training streams of one population, with as many updates as on all."""
     base = laid_over(config, {"data.train_streams": round(share * config.data.train_streams)})
-    return Study(base, {target: Variant(f"{name}-{target}", {"loss.need_target": target}) for target in TARGETS})
+    return Comparison(base, {target: Variant(f"{name}-{target}", {"loss.need_target": target}) for target in TARGETS})
 
 
 COLUMNS = (
@@ -149,6 +149,6 @@ def main() -> Iterable[Table]:
             population = POPULATIONS[name]
             for share in population.shares:
                 if share in chosen:
-                    scores = study_of(name, population.config, share).scores(store)
+                    scores = comparison_of(name, population.config, share).scores(store)
                     title = f"What p_need means, {name}, {share:.0%} of the rows"
                     yield cost_table(title, scores, population.ratios, regret=population.regret)

@@ -73,7 +73,7 @@ def laid_over(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class Study:
+class Comparison:
     """Variants of a base config, each of which is trained with every seed."""
 
     base: RunConfig

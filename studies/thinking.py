@@ -29,7 +29,7 @@ from prism_jax.student.scoring.slow import field_accuracy, write_fields
 from prism_jax.student.scoring.writing import Writer
 from prism_jax.training.run_config import RunConfig
 from prism_jax.training.students import THINKING, THREE_SETTINGS
-from studies.runner import Study, Variant, open_store, table, workdir_flag
+from studies.runner import Comparison, Variant, open_store, table, workdir_flag
 
 RATIOS = (1.0, 2.0, 4.0)
 STEPS = 140
@@ -81,11 +81,12 @@ def pooled(of_seeds: Sequence[Scores]) -> Scores:
     return joined([calibrated(seed, scores) for seed, scores in enumerate(of_seeds)])
 
 
-def tables(study: Study, store: Store) -> Iterator[Table]:
+def tables(comparison: Comparison, store: Store) -> Iterator[Table]:
     """What the students write, and what passes and triggers reach by stage and cost ratio; trains what is missing."""
-    by_stage = study.scores(store)
+    by_stage = comparison.scores(store)
     accuracies = {
-        name: [accuracy(STAGES[name], of_seed(study.base, seed), store) for seed in study.seeds] for name in by_stage
+        name: [accuracy(STAGES[name], of_seed(comparison.base, seed), store) for seed in comparison.seeds]
+        for name in by_stage
     }
     yield accuracy_table(accuracies)
     for stage, of_seeds in by_stage.items():
@@ -107,4 +108,4 @@ def main() -> Iterable[Table]:
     """Trains the students, and compares."""
     base = {2: THINKING, 3: THREE_SETTINGS}[flags.FLAGS.settings]
     with open_store() as store:
-        yield from tables(Study(base, STAGES if flags.FLAGS.second_stage else {"first stage": FIRST}), store)
+        yield from tables(Comparison(base, STAGES if flags.FLAGS.second_stage else {"first stage": FIRST}), store)

@@ -29,7 +29,7 @@ from prism_jax.report.table import Column, Table
 from prism_jax.scores import Scores
 from prism_jax.scores.labels import Signal
 from prism_jax.training.pathways.table import PathwayConfig
-from studies.runner import Measured, Study, open_store, table, workdir_flag
+from studies.runner import Comparison, Measured, open_store, table, workdir_flag
 
 define_flags = workdir_flag
 SQUARE = {
@@ -48,7 +48,7 @@ CHANGES = {
     "losses, all data": ("all data, decision", "all data, plain"),
     "losses, filtered data": ("filtered, decision", "filtered, plain"),
 }
-STUDY = Study(
+COMPARISON = Comparison(
     PATHWAYS,
     {
         name: functools.partial(scores_of, pathway=pathway)
@@ -126,6 +126,6 @@ def tables(results: Mapping[str, Sequence[Mapping[str, float]]]) -> list[Table]:
 def main() -> Iterable[Table]:
     """Trains a student per pathway and seed."""
     with open_store() as store:
-        scores = STUDY.scores(store)
-    point = STUDY.base.decision
+        scores = COMPARISON.scores(store)
+    point = COMPARISON.base.decision
     return tables({name: [measure(table, point) for table in of_seeds] for name, of_seeds in scores.items()})

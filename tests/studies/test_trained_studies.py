@@ -28,7 +28,7 @@ from prism_jax.training.pathways.table import SECOND_STAGES, PathwayConfig
 from prism_jax.training.students import THINKING
 from prism_jax.training.workdir import Workdir
 from studies import adapters, distillation, need_target, thinking, training_pathways
-from studies.runner import BAYES, EXACT, FAST, MARGIN, Costs, Measured, Study, costs, laid_over
+from studies.runner import BAYES, EXACT, FAST, MARGIN, Comparison, Costs, Measured, costs, laid_over
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 POINT = OperatingPoint(c_fa=1.0, c_fn=2.0)
@@ -55,9 +55,9 @@ def cells(section):
 
 def test_settings_replace_fields_of_several_sections_at_once():
     # A second stage without a start, and a start without a second stage, are refused.
-    config = laid_over(training_pathways.STUDY.base, {"pathway.name": "dft", "training.start": "first"})
+    config = laid_over(training_pathways.COMPARISON.base, {"pathway.name": "dft", "training.start": "first"})
     assert (config.pathway.name, config.training.start) == ("dft", "first")
-    assert config.training.steps == training_pathways.STUDY.base.training.steps
+    assert config.training.steps == training_pathways.COMPARISON.base.training.steps
 
 
 def test_differences_are_paired_and_intervals_are_of_seeds_or_of_streams():
@@ -104,8 +104,8 @@ def test_a_variant_continues_from_its_start_with_the_same_seed(tmp_path, monkeyp
     small = {**few, "data.calibration_streams": 12, "data.test_streams": 12, "writing.field_tokens": 4}
     second = dataclasses.replace(thinking.SECOND, settings={**thinking.SECOND.settings, **few})
     monkeypatch.setitem(thinking.STAGES, "second stage", second)
-    study = Study(laid_over(THINKING, small), thinking.STAGES, seeds=(3,))
-    title, *shown = thinking.tables(study, Store(tmp_path))
+    comparison = Comparison(laid_over(THINKING, small), thinking.STAGES, seeds=(3,))
+    title, *shown = thinking.tables(comparison, Store(tmp_path))
     assert {len(row.cells) for section in title.sections for row in section.rows} == {len(SLOW_FIELDS) + 1}
     assert len(shown) % (2 * len(thinking.RATIOS)) == 0
     [folder] = tmp_path.glob("student-own-fields-*")
@@ -125,8 +125,8 @@ def test_pooled_scores_are_calibrated_by_seed_and_show_what_thinking_is_worth(mo
         pooled.p_need_slow, np.concatenate([calibrate(of).calibrated("need", "slow", of) for of in tables])
     )
     monkeypatch.setattr(thinking, "accuracy", lambda *_: dict.fromkeys((*SLOW_FIELDS, "all"), 0.5))
-    study = Study(THINKING, {"first stage": lambda config, _: scores_of(config.training.seed)}, seeds=(0, 1))
-    written, *shown = thinking.tables(study, Store("none"))
+    comparison = Comparison(THINKING, {"first stage": lambda config, _: scores_of(config.training.seed)}, seeds=(0, 1))
+    written, *shown = thinking.tables(comparison, Store("none"))
     assert [row.cells for row in written.sections[0].rows] == [("50.0",) * 5] * 2
     first = next(
         table for table in shown if table.title.endswith("first stage, r = 1") and "expected cost" in str(table)
@@ -175,9 +175,11 @@ def test_both_meanings_are_compared_on_the_same_steps(regret):
 
 
 def test_fewer_rows_have_as_many_updates():
-    study = need_target.study_of("switches", THINKING, 0.1)
-    assert study.base.data.train_streams == 672 and study.base.training == THINKING.training
-    targets = [variant.config(study.base, Store("none")).loss.need_target for variant in study.variants.values()]
+    comparison = need_target.comparison_of("switches", THINKING, 0.1)
+    assert comparison.base.data.train_streams == 672 and comparison.base.training == THINKING.training
+    targets = [
+        variant.config(comparison.base, Store("none")).loss.need_target for variant in comparison.variants.values()
+    ]
     assert targets == list(need_target.TARGETS)
 
 
@@ -188,7 +190,7 @@ def test_the_tables_average_over_seeds_and_pair_by_seed():
     columns = [column.label for column in (*training_pathways.OUTCOMES, *training_pathways.ERRORS)]
     found = {
         name: [dict(zip(columns, RNG.normal(size=len(columns)), strict=True)) for _ in range(3)]
-        for name in training_pathways.STUDY.variants
+        for name in training_pathways.COMPARISON.variants
     }
     for of, plain, shift in zip(found["filtered, plain"], found["all data, plain"], (0.24, 0.25, 0.26), strict=True):
         of["cost"] = plain["cost"] - shift  # nearly equal for all seeds: the spread of the outcomes must cancel
@@ -204,8 +206,8 @@ def test_the_tables_average_over_seeds_and_pair_by_seed():
 def test_every_pathway_trains_on_the_studys_config(name, tmp_path):
     """With a small part of the budget."""
     small = {"data.train_streams": 64, "data.calibration_streams": 20, "data.test_streams": 20, "training.steps": 4}
-    base = laid_over(training_pathways.STUDY.base, small)
-    scores = training_pathways.STUDY.variants[name](base, Store(tmp_path))
+    base = laid_over(training_pathways.COMPARISON.base, small)
+    scores = training_pathways.COMPARISON.variants[name](base, Store(tmp_path))
     reached = training_pathways.measure(scores, base.decision)
     assert set(reached) == {column.label for column in (*training_pathways.OUTCOMES, *training_pathways.ERRORS)}
     assert np.isfinite(reached.pop("gold F1")) == (reached["speak rate"] > 0)  # undefined for a gate that never opens
@@ -343,7 +345,7 @@ def test_the_study_is_what_direct_calls_give_and_repeats_nothing(tmp_path, monke
     )
     compared = dataclasses.replace(distillation.COMPARED, base=base, seeds=(5,))
     both = {name: compared.variants[name] for name in ("curated", "teacher")}
-    curve = {"fair": Study(base, both, seeds=(5,))}
+    curve = {"fair": Comparison(base, both, seeds=(5,))}
     store = Store(tmp_path)
     found = distillation.tables(compared, curve, store)
     folder, point = distillation.prepare(of_seed(base, 5), "fair", store), base.decision
