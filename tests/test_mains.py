@@ -386,5 +386,7 @@ def test_a_study_without_a_folder_prints_its_table_and_with_one_writes_it(tmp_pa
     assert printed.returncode == written.returncode == 0, printed.stderr + written.stderr
     assert written.stdout.startswith(printed.stdout)
     names = {path.name for path in (tmp_path / "alarms").iterdir()}
-    table = "coverage_01_alarms_of_simulated_people"
-    assert names == {f"{table}.csv", f"{table}.md", f"{table}.tex", "coverage.json"}
+    table = "coverage_alarms_01_alarms_of_simulated_people"
+    assert names == {f"{table}.csv", f"{table}.md", f"{table}.tex", "coverage_alarms.json"}
+    record = json.loads((tmp_path / "alarms" / "coverage_alarms.json").read_text())
+    assert record["made"]["command"].partition(" ")[2].startswith("-m studies coverage --of=alarms --times=20 ")

@@ -39,7 +39,7 @@ def start(module_name: str, study: Study) -> None:
     refuse_empty(*paths)
     flags.mark_flags_as_required([need for need in study.needs if need in paths])
     sys.modules["__main__"].__doc__ = module.__doc__  # what --help shows
-    command.start(lambda arguments: _run(module_name, arguments), arguments="the name of the study")
+    command.start(lambda arguments: _run(module_name, study, arguments), arguments="the name of the study")
 
 
 def only(arguments: list[str]) -> str:
@@ -49,14 +49,18 @@ def only(arguments: list[str]) -> str:
     return arguments[0]
 
 
-def _run(module_name: str, arguments: list[str]) -> None:
-    """Runs a study: prints each table as soon as it is there, and writes all of them at the end."""
+def _run(module_name: str, study: Study, arguments: list[str]) -> None:
+    """Runs a study: prints each table as soon as it is there, and writes all of them at the end.
+
+    The parts of a study have files of their own, so that one folder keeps what made each of them.
+    """
     from prism_jax.experiments.paper import outputs
     from prism_jax.experiments.paper.study import ExperimentResult
     from prism_jax.report.table import print_all
     from prism_jax.runtime.provenance import provenance
 
     name, folder, tables, draw = only(arguments), flags.FLAGS.workdir, [], None
+    name += f"_{flags.FLAGS.of}" if study.parts else ""
     for made in importlib.import_module(module_name).main():
         if callable(made):
             draw = made

@@ -33,8 +33,9 @@ def _arguments() -> list[str]:
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     if not (spec and spec.name):
         return list(sys.argv)
-    command = re.fullmatch(r"(prism_jax)\.(?:commands\.)?(\w+)(?:\.__main__)?", spec.name)
-    return ["-m", *(command.groups() if command else [spec.name]), *sys.argv[1:]]
+    name = spec.name.removesuffix(".__main__")
+    command = re.fullmatch(r"(prism_jax)\.(?:commands\.)?(\w+)", name)
+    return ["-m", *(command.groups() if command else [name]), *sys.argv[1:]]
 
 
 def _commit() -> str | None:
