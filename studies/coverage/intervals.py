@@ -46,7 +46,7 @@ def intervals(population: Population, units: int, times: int, forms: Sequence[Fo
 
 def table(times: int) -> Table:
     """Coverage of every form, by population and number of streams."""
-    columns = tuple(Column(f"{form}, {units}", unit="%") for form in FORMS for units in UNITS)
+    columns = tuple(Column(f"{form}, {units} streams", unit="%") for form in FORMS for units in UNITS)
     rows = []
     for name, population in POPULATIONS.items():
         by_units = [intervals(population, units, times, FORMS) for units in UNITS]
