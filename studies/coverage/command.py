@@ -11,6 +11,7 @@ from prism_jax.decision.risk import Promise
 from prism_jax.evaluation.answers.columns import parse_columns
 from prism_jax.evaluation.answers.logs import AcceptanceLog, read_log
 from prism_jax.report.table import Table
+from prism_jax.runtime.command import check_together
 from studies.coverage import alarms, intervals, off_policy, promises, recalibration
 
 
@@ -20,6 +21,7 @@ class Part(NamedTuple):
     takes: str  # how long it takes on two idle cores
     tables: Callable[[AcceptanceLog | None, str, Any], Iterable[Table]]  # of a log, its name, and the flags
     flags: tuple[str, ...] = ()  # those that it has beside --of and --workdir
+    roles: tuple[str, ...] = ()  # those of --columns that it reads
 
 
 def _counterfactual(log: AcceptanceLog | None, name: str, options: Any) -> list[Table]:
@@ -46,14 +48,16 @@ def _recalibration(log: AcceptanceLog | None, name: str, options: Any) -> list[T
     return [recalibration.table("Simulated people" if log is None else name, sections)]
 
 
-LOG = ("log", "columns")
+LOG, ROLES = ("log", "columns"), ("person", "time", "accepted")
 PARTS = {
     "few_units": Part("a minute", lambda *of: [intervals.table(of[-1].times or 2000)], ("times",)),
     "overlap": Part("10 minutes", lambda *of: [off_policy.design_table(of[-1].times or 2000)], ("times",)),
-    "counterfactual": Part("minutes", _counterfactual, (*LOG, "units", "times")),
-    "promises": Part("a minute", _promises, (*LOG, "source", "data_dir", "promise", "units", "times")),
-    "alarms": Part("seconds", _alarms, (*LOG, "times")),
-    "recalibration": Part("seconds", _recalibration, LOG),
+    "counterfactual": Part("minutes", _counterfactual, (*LOG, "units", "times"), (*ROLES, "score")),
+    "promises": Part(
+        "a minute", _promises, (*LOG, "source", "data_dir", "promise", "units", "times"), (*ROLES, "score")
+    ),
+    "alarms": Part("seconds", _alarms, (*LOG, "times"), ROLES),
+    "recalibration": Part("seconds", _recalibration, LOG, ROLES),
 }
 
 
@@ -76,7 +80,14 @@ def main() -> Iterable[Table]:
         if options[name].present and name not in part.flags:
             having = " or ".join(of for of, other in PARTS.items() if name in other.flags)
             raise ValueError(f"--{name}: found it with --of={options.of}, expected --of={having}")
-    if options.columns and options.log is None:
-        raise ValueError("--columns: found it without --log, expected the log")
-    log = None if options.log is None else read_log(options.log, parse_columns(options.columns))
-    return part.tables(log, (options.log or "").rpartition("/")[2], options)
+    check_together("columns without log: the log", "data_dir without source: the folder of the repository")
+    if options.log is None:
+        return part.tables(None, "", options)
+    columns = parse_columns(options.columns)
+    if unread := columns.roles().keys() - part.roles:
+        raise ValueError(
+            f"--columns: found {', '.join(sorted(unread))}, expected {', '.join(part.roles)} alone: "
+            f"--of={options.of} reads no other role"
+        )
+    log = read_log(options.log, columns)
+    return part.tables(log, options.log.rpartition("/")[2], options)

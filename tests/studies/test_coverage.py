@@ -191,6 +191,14 @@ def test_a_forecast_knows_neither_its_answer_nor_those_after_it(people, tmp_path
             "--of=alarms --log=LOG --columns=person=who,accepted=yes --times=20",
             "--times: found it with --log, expected it",
         ),
+        (
+            "--of=recalibration --log=LOG --columns=person=who,accepted=yes,score=yes2",
+            "--columns: found score, expected person, time, accepted alone: --of=recalibration reads no other role",
+        ),
+        (
+            "--of=promises --log=LOG --columns=person=who,accepted=yes --data_dir=DIR",
+            "--data_dir: found it without --source, expected the folder of the repository",
+        ),
         ("--of=counterfactual", "--log: found none, expected an acceptance log in which every offer was answered"),
         ("--of=promises", "--log, --source: expected exactly one of them"),
     ],
