@@ -29,18 +29,19 @@ from flax import traverse_util
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.experiments.field.fine_tuned import training_on
 from prism_jax.experiments.field.interface import Fold, Run
-from prism_jax.experiments.field.material import read
+from prism_jax.experiments.field.material import Material, read
 from prism_jax.experiments.field.measures import SIGNALS, CalibratedFold, calibrated_folds, signal_of
 from prism_jax.experiments.field.tables import TITLES, measure
 from prism_jax.experiments.paper.domain_transfer import HELD_OUT, SEEN, only, with_files
 from prism_jax.experiments.paper.trainings import TRANSFER
 from prism_jax.report.table import Column, Table
 from prism_jax.runs.store import Store, of_seed
+from prism_jax.runtime.command import check_together
 from prism_jax.scores import Scores
 from prism_jax.student.qwen3 import Qwen3
 from prism_jax.training.optimization.frozen import Partition
 from prism_jax.training.run import resolve
-from prism_jax.training.run_config import RunConfig
+from prism_jax.training.run_config import RunConfig, TrainingConfig
 from prism_jax.training.students import THINKING
 from studies.runner import BAYES, FAST, Comparison, Costs, Measured, costs, laid_over, open_store, table, workdir_flag
 
@@ -178,9 +179,9 @@ def simulated(comparison: Comparison, store: Store) -> Table:
     return adapters_table(regrets, rates)
 
 
-def on_votes(run: Run, source: str, steps: int, resamples: int) -> list[Table]:
+def on_votes(material: Material, run: Run, steps: int, resamples: int) -> list[Table]:
     """The same on people's votes: a table per signal, pooled over the outer folds, with paired differences."""
-    material, store = read("proactivebench", source), Store(run.cache)
+    store = Store(run.cache)
     parts: dict[str, list[CalibratedFold]] = {name: [] for name in METHODS}
     for fold in material.folds(FOLDS):
         assert isinstance(fold, Fold), "these are streams"
@@ -206,8 +207,8 @@ def _on_votes(config: RunConfig, name: str) -> RunConfig:
 def define_flags() -> None:
     """Defines the command-line flags."""
     workdir_flag()
-    flags.DEFINE_string("weights", "", "SmolLM2's weights, for people's votes; empty leaves them out.")
-    flags.DEFINE_string("source", "", "Folder with ProactiveBench's repository.")
+    flags.DEFINE_string("weights", None, "SmolLM2's weights, for people's votes, which are left out without them.")
+    flags.DEFINE_string("source", None, "Folder with ProactiveBench's repository, for people's votes.")
     flags.DEFINE_integer("steps", 32, "Number of training steps per fold on people's votes.", lower_bound=1)
     flags.DEFINE_integer("resamples", 10_000, "Bootstrap resamples of whole streams.", lower_bound=100)
 
@@ -215,8 +216,16 @@ def define_flags() -> None:
 def main() -> Iterable[Table]:
     """Trains and compares."""
     options = flags.FLAGS
+    check_together(
+        "weights without source: the folder with ProactiveBench's repository",
+        "source steps resamples without weights: those of a student that learns people's votes",
+    )
+    # Both are read before the simulator's students take their time.
+    material = read("proactivebench", options.source) if options.source else None
+    if options.weights:
+        resolve(RunConfig(training=TrainingConfig(start=options.weights)))
     with open_store() as store:
         yield simulated(COMPARISON, store)
-    if options.weights:
+    if material is not None:
         run = Run(epath.Path(options.workdir) / "votes", weights=options.weights)
-        yield from on_votes(run, options.source, options.steps, options.resamples)
+        yield from on_votes(material, run, options.steps, options.resamples)
