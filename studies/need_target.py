@@ -144,6 +144,12 @@ def define_flags() -> None:
 def main() -> Iterable[Table]:
     """Trains the students; yields a table per population and share."""
     chosen = [float(share) for share in flags.FLAGS.shares]
+    shares = dict.fromkeys(share for name in flags.FLAGS.populations for share in POPULATIONS[name].shares)
+    if not shares.keys() & chosen:
+        raise ValueError(
+            f"--shares: found {', '.join(flags.FLAGS.shares)}, expected {' or '.join(map('{:g}'.format, shares))}: "
+            f"no other is studied of {', '.join(flags.FLAGS.populations)}"
+        )
     with open_store() as store:
         for name in flags.FLAGS.populations:
             population = POPULATIONS[name]
