@@ -374,6 +374,8 @@ def test_a_study_outside_the_package_is_run_by_its_own_command(monkeypatch, tmp_
     assert (outside.returncode, outside.stderr) == (1, words)
     assert OUTSIDE["coverage"].parts == tuple(PARTS)
     assert run("experiments", "alarms", "--log=FILE").stderr.endswith("`python -m studies coverage --of=alarms`\n")
+    folder = run("experiments", "main", "--workdir", "judges", "--scores=FILE")
+    assert folder.stderr.startswith("error: FILE: found the suffix ''")
     unknown = run("studies", "judge")
     assert (unknown.returncode, unknown.stderr.partition("expected")[0]) == (1, "error: study: found 'judge', ")
     monkeypatch.setattr(registry, "__file__", str(tmp_path / "prism_jax" / "experiments" / "paper" / "registry.py"))

@@ -145,13 +145,14 @@ def start(argv: list[str]) -> None:
     if {"--list", "--json"} & set(argv[1:]):
         show_list("--json" in argv)
         return
-    moved = {name: name for name in registry.of_checkout()}
-    moved |= {part: f"{name} --of={part}" for name, study in registry.of_checkout().items() for part in study.parts}
-    outside = next((argument for argument in argv[1:] if argument in moved), None)
-    if outside is not None:
-        sys.exit(f"error: experiment: found {outside!r}, which is run by `python -m studies {moved[outside]}`")
-    name = next((argument for argument in argv[1:] if argument in registry.STUDIES), None)
-    if name is None:
+    outside = registry.of_checkout()
+    moved = {name: name for name in outside}
+    moved |= {part: f"{name} --of={part}" for name, study in outside.items() for part in study.parts}
+    known = {"all", *registry.EXPERIMENTS, *registry.STUDIES, *moved}
+    name = next((argument for argument in argv[1:] if argument in known), "")  # later ones may be folders of this name
+    if name in moved:
+        sys.exit(f"error: experiment: found {name!r}, which is run by `python -m studies {moved[name]}`")
+    if name not in registry.STUDIES:
         define_flags()
         command.start(main, arguments=f"all or one of {', '.join((*registry.EXPERIMENTS, *registry.STUDIES))}")
         return
