@@ -11,7 +11,11 @@ from prism_jax.report.numbers import show_estimate
 
 
 def mean_over_seeds(values: Float[np.ndarray, " seeds"]) -> Estimate:
-    """The mean of one value per seed with its 95 % t interval; a difference paired by seed is such a value."""
+    """The mean of one value per seed with its 95 % t interval; a difference paired by seed is such a value.
+
+    There is no interval where all values are equal, as nothing tells how much they may differ; units that are equal
+    have none either (`prism_jax.decision.uncertainty`).
+    """
     mean, error = float(values.mean()), float(scipy.stats.sem(values))
     low, high = scipy.stats.t.interval(0.95, len(values) - 1, mean, error)
     return Estimate(mean, float(low), float(high), error, units=len(values))

@@ -74,6 +74,7 @@ def test_differences_are_paired_and_intervals_are_of_seeds_or_of_streams():
     value, low, high = map(float, first.over_streams().replace("[", "").replace("]", "").replace(",", "").split())
     np.testing.assert_allclose([value, low, high], np.mean(wide) + half * np.array([0, -1, 1]), atol=0.03)
     assert Measured(wide[:1], stream[:1]).over_seeds(sign="+") == f"{wide[0].mean():+.3f}"
+    assert Measured([np.array(0.25)] * 3).over_seeds() == "0.250", "equal seeds tell no spread"
     with pytest.raises(AssertionError, match="on other steps"):
         first - Measured(wide, [names[::-1] for names in stream])
 
