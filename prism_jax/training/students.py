@@ -36,7 +36,7 @@ def sources(train: str, calibration: str, test: str) -> DataConfig:
 THINKING = RunConfig(
     data=DataConfig(train_streams=6720, calibration_streams=300, test_streams=300),
     simulator=SimulatorConfig(population="switches", min_events=14, max_events=18, responses=0),
-    prompt=PromptConfig(system="Watch."),
+    prompt=PROMPT,
     student=StudentConfig(
         hidden_dim=64,
         num_layers=2,
@@ -67,7 +67,6 @@ DISTILLED = dataclasses.replace(
     THINKING,
     data=sources(*(f"runs/distill_demo/{name}.jsonl" for name in ("curated", "judged_calibration", "judged_held_out"))),
     simulator=SimulatorConfig(population="switches", min_events=8, max_events=10, responses=0),
-    loss=LossConfig(response=10.0, accept=1.2),
     pathway=PathwayConfig(name="rdc_sft", filter="off", slow=0.5),
     decision=OperatingPoint(trigger="margin"),
     training=dataclasses.replace(THINKING.training, steps=500, checkpoint_every=250),
