@@ -155,4 +155,4 @@ def define_flags() -> None:
 def main() -> Iterable[Table]:
     """Compares the policies in every world."""
     options = flags.FLAGS
-    return list(tables(options.streams, epath.Path(options.logs), options.scores))
+    return tables(options.streams, epath.Path(options.logs), options.scores)
