@@ -4,7 +4,8 @@
     python -m studies.audit_tables --help
 
 Belongs here: what answers a question of its own, such as whether printed tables are possible. The package may not
-import them. Every study fixes its criteria before it runs and prints its results with intervals.
+import them. Every study fixes its criteria before it runs and prints its results with intervals. The audit of printed
+tables has a command of its own: it takes files, and its exit status says whether it found something.
 
 Where to change what:
 - a study, or a new one: a module or folder here with `define_flags` and `main`, and its line in `registry.py`

@@ -3,6 +3,7 @@
     python -m studies NAME [--flags] [--workdir=DIR]
     python -m studies NAME --help             # the flags of a study
     python -m prism_jax experiments --list    # what each shows, needs, and how long it takes
+    python -m studies.audit_tables FILE.csv   # audits printed tables, and says by its exit status what it found
 
 Each prints its tables, and writes them into DIR as CSV, Markdown and LaTeX.
 """
@@ -18,7 +19,8 @@ from studies.registry import STUDIES
 
 def refuse(arguments: list[str]) -> None:
     """Says which names there are."""
-    raise ValueError(f"study: found {arguments[0]!r}, expected one of {', '.join(STUDIES)}")
+    audit = "; `python -m studies.audit_tables` audits printed tables"
+    raise ValueError(f"study: found {arguments[0]!r}, expected one of {', '.join(STUDIES)}{audit}")
 
 
 def start(argv: list[str]) -> None:
