@@ -342,8 +342,11 @@ def _map(tree: Mapping[str, Any]) -> Map:
     return map_from_dict(tree)[0]
 
 
+_FITTED = Object({"model": str})
+
+
 def _fitted(tree: Mapping[str, Any]) -> Mapping[str, Any]:
-    return decode(Object({"model": str}), tree, "", ValueError)
+    return decode(_FITTED, tree, "", ValueError)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -385,7 +388,9 @@ class _File:
 
 def _gate(tree: Mapping[str, Any], place: str, costs: Mapping[str, float | None]) -> Gate:
     """A gate of a file's keys, with other costs where they are given."""
-    given = {name: arrays.as_float(cost) for name, cost in costs.items() if cost is not None}
+    given = {
+        name: cost.item() if isinstance(cost, np.generic) else cost for name, cost in costs.items() if cost is not None
+    }
     file = decode(_File, {**tree, **given}, place, GateError)
     for name in costs:
         if getattr(file, name) is None:

@@ -162,6 +162,13 @@ def test_a_file_that_holds_no_gate_is_refused_by_name(change, message, tmp_path)
         Gate.load(path)
 
 
+@pytest.mark.parametrize("cost", [True, np.bool_(True), "2", [1.0], float("nan"), 10**400])
+def test_a_cost_of_the_caller_that_is_no_number_is_refused_by_name(cost, tmp_path):
+    Gate(OperatingPoint(), Temperature(2.0)).save(tmp_path / "gate.json")
+    with pytest.raises(ValueError, match=r"gate\.json: c_fn: found .*, expected a finite number"):
+        Gate.load(tmp_path, c_fn=cost)
+
+
 def test_a_folder_without_a_gate_says_what_was_looked_for(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"found none of gate\.json, prism\.json and calibration\.json"):
         Gate.load(tmp_path)

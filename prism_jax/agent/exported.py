@@ -143,8 +143,11 @@ def _digest(text: str) -> str:
     return text
 
 
+_PROMPT = Object({"ids": Annotated[tuple[int, ...], some], "log_odds": float})
+
+
 def _prompt(tree: Mapping[str, Any]) -> Mapping[str, Any]:
-    return decode(Object({"ids": Annotated[tuple[int, ...], some], "log_odds": float}), tree, "", ValueError)
+    return decode(_PROMPT, tree, "", ValueError)
 
 
 _Map = Annotated[Mapping[str, Any], _alone]
