@@ -56,7 +56,10 @@ _COLON = rb"\u003"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Object:
-    """A JSON object that stays one, with keys of known types beside others."""
+    """A JSON object that stays one, with keys of known types beside others.
+
+    It is made once, as a constant of a module: the validator of each is kept.
+    """
 
     types: Mapping[str, Any]
     optional: Collection[str] = ()  # keys that may be missing, or null
@@ -258,7 +261,7 @@ def _message(refused: ValidationError, shown: Callable[[Any], str]) -> str:
         between = "" if not place else ": " if words.startswith("found ") else "."
         return f"{place}{between}{words}"
     if first["type"] == "missing":
-        return f"{place}: found nothing, expected this key"
+        return f"{place}: found nothing, expected this {'entry' if place.endswith(']') else 'key'}"
     found, expected = first["input"], _EXPECTED.get(first["type"], first["msg"])
     if isinstance(found, int) and not isinstance(found, bool) and expected in _SCALARS[int]:
         expected = expected.replace("number", "number from -2**63 to 2**63 - 1")
