@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 
+import jaxtyping
 import numpy as np
 import pandas as pd
 import pytest
@@ -163,7 +164,8 @@ def test_a_file_that_holds_no_gate_is_refused_by_name(change, message, tmp_path)
 
 
 @pytest.mark.parametrize("cost", [True, np.bool_(True), "2", [1.0], float("nan"), 10**400])
-def test_a_cost_of_the_caller_that_is_no_number_is_refused_by_name(cost, tmp_path):
+def test_a_cost_of_the_caller_that_is_no_number_is_refused_by_name(cost, tmp_path, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # else --thorough refuses the type before us
     Gate(OperatingPoint(), Temperature(2.0)).save(tmp_path / "gate.json")
     with pytest.raises(ValueError, match=r"gate\.json: c_fn: found .*, expected a finite number"):
         Gate.load(tmp_path, c_fn=cost)
