@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -144,19 +146,23 @@ def draw(streams: Sequence[Stream], count: int, seed: int) -> tuple[Stream, ...]
 def prepare(base: RunConfig, teacher: str, store: Store) -> epath.Path:
     """Writes the streams of the base's seed and one teacher beside the trainings, unless they are there.
 
-    There is a file for training on each arm (`ARMS`), and one for calibration, all judged. `taught` and `answers` are
-    the held-out streams, with the teacher's probabilities and with what their users would answer, to measure with;
-    `true_train` are the training streams with that, to count wrong labels: nothing trains on it.
+    The folder is named by the settings that make them. There is a file for training on each arm (`ARMS`), and one for
+    calibration, all judged. `taught` and `answers` are the held-out streams, with the teacher's probabilities and with
+    what their users would answer, to measure with; `true_train` are the training streams with that, to count wrong
+    labels: nothing trains on it.
     """
     data, seed = base.data, base.training.seed
     counts = {"train": data.train_streams, "calibration": data.calibration_streams, "test": data.test_streams}
-    folder = store.folder / "streams" / "-".join(map(str, (teacher, seed, *counts.values())))
+    quality = dataclasses.replace(TEACHERS[teacher], seed=seed)
+    settings = [dataclasses.asdict(of) for of in (base.simulator, base.pathway, quality)]
+    settings += [counts, {"judges": (ACCURACY, MOST_EVENTS, JUDGES)}]
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+    folder = store.folder / "streams" / f"{teacher}-{seed}-{digest[:12]}"
     if (folder / "true_train.jsonl").exists():  # the last file that is written
         return folder
     folder.mkdir(parents=True, exist_ok=True)
     users = population(counts, base.simulator)
     everyone = tuple(stream for streams in users.values() for stream in streams)
-    quality = dataclasses.replace(TEACHERS[teacher], seed=seed)
     train, calibration, held_out = (labelled(users[split], everyone, quality) for split in counts)
     rows = judged(train, everyone, seed)
     curated = curate(rows, base.pathway)
