@@ -108,7 +108,9 @@ class Measured:
     def __sub__(self, other: Measured) -> Measured:
         """The difference, paired by seed and by step."""
         assert all((own == its).all() for own, its in zip(self.stream, other.stream, strict=True)), "on other steps"
-        return Measured([own - its for own, its in zip(self.values, other.values, strict=True)], self.stream)
+        return Measured(
+            [np.asarray(own - its) for own, its in zip(self.values, other.values, strict=True)], self.stream
+        )
 
     @property
     def mean(self) -> float:

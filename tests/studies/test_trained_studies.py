@@ -260,7 +260,8 @@ def test_the_rate_of_the_lowest_validation_loss_is_taken(tmp_path, monkeypatch):
 def test_regrets_are_paired_with_those_of_all_parameters():
     levels = np.array([0.1, 0.5, 0.9])
     regrets = {
-        name: Measured(list(levels + 0.1 * (name == adapters.NEAREST))) for name in ("before", *adapters.METHODS)
+        name: Measured([np.asarray(level + 0.1 * (name == adapters.NEAREST)) for level in levels])
+        for name in ("before", *adapters.METHODS)
     }
     [section] = adapters.adapters_table(regrets, {}).sections
     assert cells(section)[adapters.NEAREST][3] == "+0.1000 [+0.1000, +0.1000]"
