@@ -162,7 +162,7 @@ def test_the_check_needs_neither_config_nor_workdir_and_is_no_plan():
     assert passed.stdout == "check: 1 x cpu, all checks passed\n"
     refused = forked.run("prism_jax.train", "--check", "--plan", "--config=configs/quickstart.py")
     assert refused.returncode == 1
-    assert "--plan and --check exclude each other" in refused.stderr
+    assert "--plan: found it with --check, expected one of them" in refused.stderr
 
 
 def test_a_gpu_in_use_or_with_an_old_driver_is_named():

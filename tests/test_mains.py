@@ -222,7 +222,7 @@ def test_an_empty_path_is_one_line_and_writes_nothing(main):
         (("tables",), "experiment: found 'tables', expected all or one of main, thresholds"),
         (("all", "--scores=FILE", "--seeds=2"), "--seeds: found 2 beside --scores, --system or --model, expected 1"),
         (("main", "--panel=a=b"), "--panel: found it without --system, expected --system=NAME=PATH with it"),
-        (("latency", "--model=DIR"), "--model, --streams: found one without the other, expected both"),
+        (("latency", "--model=DIR"), "--model: found it without --streams, expected the streams"),
         (("domain_transfer", "--held_out=writing"), "--held_out: found it without --scores, expected the scores"),
         (("main", "--skip_bad"), "--skip_bad: found it without --scores, expected it with a scores file"),
         (("pathways", "--scores=FILE"), "pathways: it needs trainings, which a call with --scores does not make"),

@@ -18,7 +18,7 @@ from prism_jax.decision.off_policy import EstimateSettings
 from prism_jax.evaluation.answers import written_times
 from prism_jax.runs.running import OF_FILES, Running
 from prism_jax.runtime import command
-from prism_jax.runtime.command import refuse_empty
+from prism_jax.runtime.command import check_together, refuse_empty
 
 
 def define_flags() -> None:
@@ -58,20 +58,12 @@ def main() -> None:
         options.c_fa, options.c_fn, options.most_uncovered, options.least_effective, least_changes=options.least_changes
     )
     log = options.log or (options.scores if options.columns else None)
-    if log and options.calibration:
-        raise ValueError(
-            "--calibration: found it with a log, expected it with records or a scores table: a log's score is taken as "
-            "it is"
-        )
-    for name in ("columns", "time_format", "shown_only"):
-        if getattr(options, name) and not log:
-            raise ValueError(f"--{name}: found it without a log, expected one as --log or, with --columns, as --scores")
-    for name in OF_FILES:
-        if options[name].present and (log or options.records):
-            raise ValueError(
-                f"--{name}: found it with {'a log' if log else 'records'}, expected it with a scores table: "
-                "others are read as a whole"
-            )
+    check_together(
+        "columns with records: a log as --log or --scores",
+        "time_format shown_only without log columns: a log, as --scores with its columns",
+        "calibration with log columns: it with records or a scores table: a log's score is taken as it is",
+        f"{' '.join(OF_FILES)} with log columns records: it with a scores table: others are read as a whole",
+    )
     from prism_jax.evaluation.answers.columns import parse_columns  # what reads files takes more than the flags
     from prism_jax.runs import counterfactual
 

@@ -19,14 +19,9 @@ from absl import flags
 from ml_collections import config_flags
 
 from prism_jax.runtime import command
-from prism_jax.runtime.command import refuse_empty
+from prism_jax.runtime.command import check_together, refuse_empty
 
-OF_PAGE = ("sample", "seed")
-"""Flags that go with --page_out only."""
-OF_JUDGES = (
-    *("ask", "c_fa", "c_fn", "votes", "out", "scores", "scores_out", "human", "against", "dry_run", "workers"),
-    "resamples",
-)
+OF_JUDGES = "ask c_fa c_fn votes out scores scores_out human against dry_run workers resamples"
 """Flags that --page_out has no use for."""
 
 
@@ -60,12 +55,7 @@ def define_flags() -> None:
 def main() -> None:
     """Runs what the flags say."""
     options = flags.FLAGS
-    refused, found, expected = (
-        (OF_PAGE, "without", "with") if options.page_out is None else (OF_JUDGES, "with", "without")
-    )
-    for name in refused:
-        if options[name].present:
-            raise ValueError(f"--{name}: found it {found} --page_out, expected it {expected} --page_out only")
+    check_together("sample seed without page_out: it", f"{OF_JUDGES} with page_out: it without: nothing else is done")
     # Neither help nor a refused flag needs what reads streams and asks judges.
     from prism_jax.commands.judging import judge, show_people, write_page
     from prism_jax.labelling.judges.judging import JudgesConfig

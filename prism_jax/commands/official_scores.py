@@ -99,9 +99,7 @@ def main() -> None:
     if source == "taught":
         traces = export_taught(options.taught, options.workdir)
     elif source == "written":
-        for name in SOURCES[source]:
-            if options[name].value is None:
-                raise ValueError(f"--{name}: found none, expected it with --written")
+        check_together("written without scores: their scores", "written without calibration: the policy that decides")
         traces = export_written(options.written, options.scores, options.calibration, options.workdir)
     else:
         traces = export_traces(options.records, options.workdir, options.streams)

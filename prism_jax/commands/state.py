@@ -40,7 +40,7 @@ from prism_jax.people.exports import StoreError, population_from
 from prism_jax.people.store import Person, people_of, read_file
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.runtime import command
-from prism_jax.runtime.command import refuse_empty
+from prism_jax.runtime.command import check_together, refuse_empty
 from prism_jax.runtime.files import check_absent, encode_json, read_object, temporary_beside
 
 JOBS = (
@@ -48,16 +48,18 @@ JOBS = (
     *("forget", "rate"),
 )
 """Flags of which a call has one; the records and people of one agent are imported together."""
-_NEED = {
-    **dict.fromkeys(("stream", "since", "until"), ("records_out",)),
-    "person": ("records_out", "rate"),
-    **dict.fromkeys(("input", "keep_texts"), ("import_records",)),
-    "partitions": ("import_records", "import_people"),
-    "records": ("forget", "population_out"),
-    "records_gone": ("forget",),
-    "model": ("rate",),
-}
-"""What the other flags belong to."""
+_TOGETHER = (
+    "stream since until without records_out: it",
+    "person without records_out rate: one of them",
+    "input keep_texts without import_records: it",
+    "partitions without import_records import_people: one of them",
+    "records without forget population_out: one of them",
+    "records_gone without forget: it",
+    "model without rate: it",
+    "import_records without input: what the agent has read: without it no stream could be resumed",
+    "rate without person: who is asked",
+    "rate without model: the model that reads the scenarios",
+)
 MOST_SHOWN = 50
 """Largest number of people that --show lists."""
 
@@ -69,11 +71,9 @@ def run_job(options: Mapping[str, Any]) -> None:
         named = " and ".join(f"--{name}" for name in asked) or "none"
         raise ValueError(f"flags: found {named}, expected one of {', '.join(f'--{name}' for name in JOBS)}")
     job = asked[0]
-    for name, jobs in _NEED.items():
-        if options[name] not in (None, False, []) and job not in jobs:
-            only = " or ".join(f"--{choice}" for choice in jobs)
-            raise ValueError(f"--{name}: found it with --{job}, expected it with {only} only")
-        if isinstance(options[name], float) and not math.isfinite(options[name]):
+    check_together(*_TOGETHER, options=options)
+    for name in ("since", "until"):
+        if options[name] is not None and not math.isfinite(options[name]):
             raise ValueError(f"--{name}: found {options[name]}, expected a finite number of seconds")
     folder = folder_of(options["state"], options["tenant"])
     if job.startswith("import_"):
@@ -92,8 +92,6 @@ def run_job(options: Mapping[str, Any]) -> None:
 
 def _look_after(folder: epath.Path, job: str, options: Mapping[str, Any]) -> None:
     """The jobs that need the store for themselves."""
-    if job == "rate" and (missing := [name for name in ("person", "model") if not options[name]]):
-        raise ValueError(f"--{missing[0]}: found none, expected it with --rate")
     with open_store(folder) as store:
         if job == "people_out":
             export_people(store, options["people_out"])
@@ -192,8 +190,6 @@ def export_people(store: StateStore, out: str) -> None:
 
 
 def _import(folder: epath.Path, options: Mapping[str, Any]) -> None:
-    if options["import_records"] and options["input"] is None:
-        raise ValueError("--input: found none, expected what the agent has read: without it no stream could be resumed")
     content = read_file(options["import_people"]) if options["import_people"] else None
     population = None if content is None else content.population
     waiting, said = 0, []
@@ -290,7 +286,7 @@ def define_flags() -> None:
     flags.DEFINE_string("rate", None, "File of scenarios whose offers a person rates.")
     flags.DEFINE_string("model", None, "With --rate: directory of an exported model, or workdir of a trained run.")
     flags.DEFINE_integer("questions", 5, "With --rate: most offers to rate.", lower_bound=1)
-    refuse_empty("state", "tenant", "input", "model", *(job for job in JOBS if job not in ("show", "forget")))
+    refuse_empty("state", "tenant", "input", "person", "model", *(job for job in JOBS if job not in ("show", "forget")))
 
 
 def main() -> None:

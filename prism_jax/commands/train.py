@@ -18,7 +18,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from prism_jax.runtime import command, distributed
-from prism_jax.runtime.command import refuse_empty
+from prism_jax.runtime.command import check_together, refuse_empty
 from prism_jax.training.compiled.cards import CARDS
 
 
@@ -53,6 +53,7 @@ def define_flags() -> None:
 def main() -> None:
     """Runs what the flags say."""
     options = flags.FLAGS
+    check_together("plan with check: one of them", "target plan_out without plan: it")
     command.keep_freed_memory()
     # Neither help nor a refused flag needs a language model.
     from prism_jax.runtime.dataclass_config import from_config_dict, settings, to_config_dict
@@ -100,15 +101,5 @@ if __name__ == "__main__":
         ["workdir", "plan", "check", "list_settings"],
         lambda values: values["plan"] or values["check"] or values["list_settings"] or values["workdir"],
         "--workdir is required without --plan, --check or --list_settings",
-    )
-    flags.register_multi_flags_validator(
-        ["plan", "check"],
-        lambda values: not (values["plan"] and values["check"]),
-        "--plan and --check exclude each other",
-    )
-    flags.register_multi_flags_validator(
-        ["target", "plan_out", "plan"],
-        lambda values: values["plan"] or not (values["target"] or values["plan_out"]),
-        "--target and --plan_out need --plan",
     )
     command.start(main, defaults=str(pathlib.Path(__file__).parents[1] / "training" / "defaults.py"))

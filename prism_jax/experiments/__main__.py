@@ -46,7 +46,7 @@ from prism_jax.experiments.paper import registry
 from prism_jax.experiments.paper.system_options import RESAMPLES, SystemOptions
 from prism_jax.runs.running import OF_FILES, Running
 from prism_jax.runtime import command
-from prism_jax.runtime.command import refuse_empty
+from prism_jax.runtime.command import check_together, refuse_empty
 from prism_jax.training.pathways.table import Method
 
 
@@ -76,14 +76,13 @@ def define_flags() -> None:
 def main(arguments: list[str]) -> None:
     """Makes the paper's tables of a name."""
     names, options, folder = registry.chosen(by_name.only(arguments)), flags.FLAGS, epath.Path(flags.FLAGS.workdir)
-    for flag in ("scores_paper", *OF_FILES):
-        if options.scores is None and options[flag].present:
-            raise ValueError(f"--{flag}: found it without --scores, expected it with a scores file")
+    check_together(
+        f"scores_paper {' '.join(OF_FILES)} without scores: it with a scores file",
+        "held_out without scores: the scores of the student",
+        "model without streams: the streams to time it on",
+        "streams without model: the model to time on them",
+    )
     systems, model = SystemOptions.of_flags(), options.model
-    if (model is None) != (options.streams is None):
-        raise ValueError("--model, --streams: found one without the other, expected both")
-    if options.held_out is not None and options.scores is None:
-        raise ValueError("--held_out: found it without --scores, expected the scores of the student")
     own_files = bool(options.scores or systems.system or model)
     if own_files and options.seeds > 1:
         raise ValueError(

@@ -326,11 +326,11 @@ def test_a_scores_table_is_no_file_of_records(tmp_path):
 
 def test_flags_without_an_effect_are_refused():
     for flags, message in (
-        (("--log=x.csv", COLUMNS, "--calibration=c.json"), "--calibration: found it with a log"),
-        (("--records=x.jsonl", COLUMNS), "--columns: found it without a log"),
-        (("--scores=x.parquet", "--shown_only"), "--shown_only: found it without a log"),
-        (("--records=x.jsonl", "--workers=2"), "--workers: found it with records, expected it with a scores table"),
-        (("--scores=x.csv", COLUMNS, "--skip_bad"), "--skip_bad: found it with a log, expected it with a scores table"),
+        (("--log=x.csv", COLUMNS, "--calibration=c.json"), "--calibration: found it with --log and --columns"),
+        (("--records=x.jsonl", COLUMNS), "--columns: found it with --records, expected a log"),
+        (("--scores=x.parquet", "--shown_only"), "--shown_only: found it without --log and --columns"),
+        (("--records=x.jsonl", "--workers=2"), "--workers: found it with --records, expected it with a scores"),
+        (("--scores=x.csv", COLUMNS, "--skip_bad"), "--skip_bad: found it with --columns, expected it with a scores"),
     ):
         done = run(*flags)
         assert done.returncode == 1 and message in done.stderr

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from absl import flags
 
 from prism_jax.labelling.judges.prompts import MOST_EVENTS
-from prism_jax.runtime.command import refuse_empty
+from prism_jax.runtime.command import check_together, refuse_empty
 
 RESAMPLES = 2000
 """Bootstrap resamples of each interval, where no flag says another number."""
@@ -42,9 +42,7 @@ class SystemOptions:
     @classmethod
     def of_flags(cls) -> SystemOptions:
         """What the flags say; ValueError for one that has no use without --system."""
-        for name in ("panel", "human", "against", "most_events"):
-            if flags.FLAGS[name].present and not flags.FLAGS.system:
-                raise ValueError(f"--{name}: found it without --system, expected --system=NAME=PATH with it")
+        check_together("panel human against most_events without system: --system=NAME=PATH with it")
         return cls(**{field.name: getattr(flags.FLAGS, field.name) for field in dataclasses.fields(cls)})
 
     @property
