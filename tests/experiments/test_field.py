@@ -10,7 +10,7 @@ from etils import epath
 from threadpoolctl import threadpool_limits
 
 from prism_jax.decision.calibration import CalibrationConfig
-from prism_jax.experiments.field import command, logs, material, measures, registry, running, tables
+from prism_jax.experiments.field import command, material, measures, registry, running, tables
 from prism_jax.experiments.field.given import given, read_given
 from prism_jax.experiments.field.interface import Baseline, Fold, Run, rows_of_streams, sampled_steps
 from prism_jax.experiments.field.tfidf import INNER, STRENGTHS, outer_folds, score_words_nested
@@ -51,7 +51,7 @@ def one_more(monkeypatch):
 
 
 def tables_of(names, source, run):
-    made = command.study(command.chosen(names), [source], run, resamples=200)
+    made = command.study(command.chosen(names, run), [source], run, resamples=200)
     return [table for table in made if isinstance(table, Table)]
 
 
@@ -173,11 +173,11 @@ def test_anybody_s_scores_are_a_baseline(tmp_path):
     mine = given("mine", Scores.from_rows(rows))
     cell = running.cell_of(mine, source, run, CalibrationConfig("penalised"), 4, epath.Path(tmp_path))
     assert [len(fold.scores) for fold in cell.folds] == [24] * 4
-    assert running.misfit(given("mine", Scores.from_rows(rows[:3])), source, run) == ""
+    assert running.misfit(given("mine", Scores.from_rows(rows[:3])), source) == ""
     with pytest.raises(ScoresError, match="found no row for stream 'm03', step 0, candidate 0"):
         given("mine", Scores.from_rows(rows[:3])).score(source.whole(), run)
     other = Scores.from_rows([{**rows[0], "stream": "elsewhere"}])
-    assert running.misfit(given("mine", other), source, run) == "other streams"
+    assert running.misfit(given("mine", other), source) == "other streams"
     with pytest.raises(ScoresError, match="found the votes of another offer"):
         source.labelled(Scores.from_rows([{**row, "votes": [False]} for row in rows]))
     for entry in ("mine", "=file", "tfidf=file"):
@@ -210,7 +210,7 @@ def test_noise_is_measured_between_a_stream_and_its_twin(tmp_path):
     plain = watched("p", "the user asks for help", "the user rests")
     target = material.Material("phones", (plain, watched("p_noise", "an advert", "an advert", *_texts(plain))))
     source, run = material.Material("kitchen", tuple(moments())), Run(epath.Path(tmp_path))
-    assert running.misfit(registry.BASELINES["constant"], target, run) == "no labels"
+    assert running.misfit(registry.BASELINES["constant"], target) == "no labels"
     newest = Baseline("newest", "reads the first event", _by_first_event, fitted=False)
     (found,) = running.flips([newest], [source, target], run, CalibrationConfig("penalised"), epath.Path(tmp_path))
     assert (found.fitted_on, found.source) == ("", "phones")
@@ -261,7 +261,7 @@ def test_words_of_an_offer_tell_who_accepts(tmp_path):
     source = material.Material("plans", tuple(map(offered, range(20))))
     scores = source.labelled(baseline.score(source.folds(2)[0], run))
     assert scores.p_accept_fast[scores.y_accept == 1].min() > scores.p_accept_fast[scores.y_accept == 0].max()
-    assert running.misfit(baseline, material.Material("kitchen", tuple(moments())), run) == "no texts of offers"
+    assert running.misfit(baseline, material.Material("kitchen", tuple(moments()))) == "no texts of offers"
 
 
 def test_a_table_of_methods_has_their_differences():
@@ -306,13 +306,40 @@ def test_a_person_s_rate_ranks_the_answers_of_people_who_differ(log, tmp_path):
     assert signals.columns[3].label == "AUROC, within people" and "intervals over 8 people" in signals.note
 
 
-def test_a_log_without_a_known_layout_needs_its_roles(tmp_path):
-    path = epath.Path(tmp_path) / "answers.csv"
-    path.write_text("person,accepted\na,1\nb,0\n")
-    with pytest.raises(ValueError, match="expected --columns"):
-        logs.read(str(path))
-    with pytest.raises(ValueError, match="sources: found 'elsewhere', expected one of"):
-        material.read("elsewhere", "")
+@pytest.mark.parametrize(
+    ("name", "place", "message"),
+    [
+        ("log", "answers.csv", "answers.csv: found no known layout .*, expected --columns"),
+        ("log", "copilot.parquet", "copilot.parquet: no such file, expected a log of answers"),
+        ("log", "", "sources: found log, expected log=PATH"),
+        ("contextagent", "", "sources: found contextagent, expected contextagent=PATH"),
+        ("simulator", "streams", "sources: found simulator=streams, expected simulator alone"),
+        ("elsewhere", "streams", "sources: found 'elsewhere', expected one of"),
+    ],
+)
+def test_an_entry_that_names_no_readable_source_is_one_line(name, place, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    epath.Path("answers.csv").write_text("person,accepted\na,1\nb,0\n")
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        material.read(name, place)
+
+
+def test_what_a_baseline_lacks_is_said_before_anything_runs(tmp_path):
+    run = Run(epath.Path(tmp_path))
+    for names, message in (
+        (["tfidf", "states"], "baselines: found 'states' without --weights, expected both"),
+        (["stated"], "baselines: found 'stated' without --config, expected both"),
+        (["constant", "tfidff"], "baselines: found 'tfidff', expected some of constant, "),
+    ):
+        with pytest.raises(ValueError, match=message):
+            command.chosen(names, run)
+    source = material.Material("kitchen", tuple(moments()))
+    made = command.study(command.chosen(["person"], run), [source], run)
+    assert next(made).sections[0].rows[0].cells == ("probabilities", "takes logs")
+    with pytest.raises(ValueError, match="baselines: found none that fits a source"):
+        next(made)
+    with pytest.raises(ValueError, match="sources: found kitchen more than once"):
+        next(command.study([], [source, source], run))
 
 
 def test_settings_reach_the_reader_of_a_source(tmp_path):

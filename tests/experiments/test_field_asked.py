@@ -13,7 +13,6 @@ from prism_jax.experiments.field.command import chosen, study
 from prism_jax.experiments.field.interface import Fold, Run, sampled_steps
 from prism_jax.experiments.field.material import Material
 from prism_jax.experiments.field.registry import BASELINES
-from prism_jax.experiments.field.running import misfit
 from prism_jax.proactivebench.prompted import OURS
 from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.remote.fake import FakeEndpoint, Faults, question
@@ -179,7 +178,6 @@ def test_the_table_has_a_row_for_each_way_of_asking_and_a_second_call_asks_nothi
 
     streams = [stream(name, "tea", "coffee") for name in ("ada", "ben", "cy", "dan")]
     source = Material("drinks", tuple(map_candidates(one, judged) for one in streams))
-    ways = chosen(["constant", "stated", "told_costs"])
 
     def brain(body):
         told = "counted from 1" in body["messages"][0]["content"]
@@ -187,6 +185,7 @@ def test_the_table_has_a_row_for_each_way_of_asking_and_a_second_call_asks_nothi
 
     with FakeEndpoint(brain) as fake:
         run = run_of(tmp_path, fake.url)
+        ways = chosen(["constant", "stated", "told_costs"], run)
         tables = [table for table in study(ways, [source], run, resamples=100) if isinstance(table, Table)]
         asked = fake.received.total()
         again = [table for table in study(ways, [source], run, resamples=100) if isinstance(table, Table)]
@@ -197,4 +196,5 @@ def test_the_table_has_a_row_for_each_way_of_asking_and_a_second_call_asks_nothi
     assert [row.name for row in tables[1].sections[0].rows] == ["base rate", "stated probabilities"]
     told = [row for section in tables[2].sections for row in section.rows if row.name == "told the costs"]
     assert len(told) == 4 and {row.cells[2][:5] for row in told} == {"0.000"}
-    assert misfit(BASELINES["stated"], source, Run(epath.Path(tmp_path))) == "needs --config"
+    given = {row.name: row.cells for row in tables[0].sections[0].rows}
+    assert given["told the costs"] == ("decisions", "yes") and given["base rate"] == ("probabilities", "yes")

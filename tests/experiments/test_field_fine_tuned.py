@@ -53,7 +53,7 @@ def test_a_student_trains_on_three_quarters_of_the_untested_streams_and_only_its
     assert student.num_layers == BLOCK
     assert Partition.of(Qwen3(student), config.training.frozen).depth == BLOCK - fine_tuned.TRAINED
     silent = [map_steps(stream, lambda step: dataclasses.replace(step, y_need=None)) for stream in STREAMS]
-    assert misfit(BASELINES["fine_tuned"], Material("shop", tuple(silent)), run) == "no need"
+    assert misfit(BASELINES["fine_tuned"], Material("shop", tuple(silent))) == "no need"
 
 
 @pytest.mark.slow

@@ -26,6 +26,8 @@ from prism_jax.streams.published.contextagent import MEDIUM
 
 KEPT, OUT_OF_FOLD = "scores", "out_of_fold"
 """Folders in the workdir: what was scored, by digest, and the labelled test rows of each baseline, for `evaluate`."""
+FLAGS = {"weights": "--weights", "endpoint": "--config"}
+"""Where a run has what a baseline needs from."""
 
 
 def define_flags() -> None:
@@ -49,10 +51,13 @@ def define_flags() -> None:
     flags.DEFINE_string("workdir", None, "Folder for scores and tables.")
 
 
-def chosen(names: list[str]) -> list[Baseline]:
+def chosen(names: list[str], run: Run) -> list[Baseline]:
     """The baselines of these names, by default those that need neither weights nor an endpoint."""
     if unknown := [name for name in names if name not in BASELINES]:
         raise ValueError(f"baselines: found {unknown[0]!r}, expected some of {', '.join(BASELINES)}")
+    for name in names:
+        if missing := [FLAGS[need] for need in BASELINES[name].needs if getattr(run, need) is None]:
+            raise ValueError(f"baselines: found {name!r} without {missing[0]}, expected both")
     if names:
         return [BASELINES[name] for name in dict.fromkeys(names)]
     return [baseline for baseline in BASELINES.values() if not baseline.needs]
@@ -77,8 +82,8 @@ def main() -> Iterator[Table | Callable[[Any], None]]:
     roles = parse_columns(options.columns) if options.columns else None
     entries = [entry.partition("=") for entry in options.sources]
     settings = {"proactivebench": {"need": options.need}, "contextagent": {"medium": options.medium}}
+    baselines = [*chosen(options.baselines, run), *read_given(options.scores, BASELINES)]
     materials = [read(name, place, roles, **settings.get(name, {})) for name, _, place in entries]
-    baselines = [*chosen(options.baselines), *read_given(options.scores, BASELINES)]
     yield from study(
         baselines,
         materials,
@@ -97,12 +102,18 @@ def study(
     folds: int | None = None,
     resamples: int = 10_000,
 ) -> Iterator[Table | Callable[[Any], None]]:
-    """Every table of some baselines on some sources; what was scored is kept in `run.cache`."""
+    """Every table of some baselines on some sources; what was scored is kept in `run.cache`.
+
+    ValueError for two sources of one name; and, after the table that says why, if no baseline fits any source.
+    """
+    names = [material.name for material in materials]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"sources: found {twice[0]} more than once, expected each name once")
     config, kept = config or CalibrationConfig("penalised"), run.cache / KEPT
-    yield tables.fits(baselines, materials, run)
+    yield tables.fits(baselines, materials)
     cells = []
     for material in materials:
-        fitting = [baseline for baseline in baselines if not running.misfit(baseline, material, run)]
+        fitting = [baseline for baseline in baselines if not running.misfit(baseline, material)]
         own = [running.cell_of(baseline, material, run, config, folds, kept / material.name) for baseline in fitting]
         if not own:
             continue
@@ -117,5 +128,7 @@ def study(
     yield from filter(None, (tables.two_signals(cells, resamples), tables.transfer(found, resamples)))
     turned = list(running.flips(baselines, materials, run, config, kept / "transfer"))
     yield from filter(None, [tables.noise(turned, resamples)])
+    if not cells and not turned:
+        raise ValueError("baselines: found none that fits a source, expected one (the table above says why)")
     if cells:
         yield tables.figure(cells, resamples)

@@ -8,10 +8,11 @@ import numpy as np
 from etils import epath
 from jaxtyping import Float, Int
 
-from prism_jax.evaluation.answers.columns import EXAMPLES, LogColumns
+from prism_jax.evaluation.answers.columns import EXAMPLES, LogColumns, LogError
 from prism_jax.evaluation.answers.log_files import read_log_parts
 from prism_jax.evaluation.answers.logs import AcceptanceLog, read_log
 from prism_jax.experiments.field.interface import Log
+from prism_jax.runtime.files import check_regular
 from prism_jax.scores import Scores
 
 
@@ -45,6 +46,7 @@ def read(path: str, roles: LogColumns | None = None) -> Log:
 
     Offers that were not made are left out. LogError as of `read_log`; ValueError for a log without known roles.
     """
+    check_regular(epath.Path(path), LogError, "a log of answers (.csv or .parquet)")
     layout = LAYOUTS.get(epath.Path(path).stem) if roles is None else Layout(roles)
     if layout is None:
         raise ValueError(f"log={path}: found no known layout ({', '.join(LAYOUTS)}), expected --columns, its roles")

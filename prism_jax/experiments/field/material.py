@@ -156,16 +156,19 @@ def read(name: str, place: str, roles: LogColumns | None = None, **settings: str
     """Reads one entry of --sources: `simulator`, `log` with a file, or a name of `SOURCES` with a folder or a file.
 
     `roles` are the columns of a log without a known layout, `settings` the reader's own, such as `need`. ValueError or
-    OSError in one line, for an unknown name or what the reader refuses.
+    OSError in one line, for an unknown name, a place that is missing, or what the reader refuses.
     """
+    known = (*SOURCES, "log", "simulator")
+    if name not in known:
+        raise ValueError(f"sources: found {name!r}, expected one of {', '.join(known)}")
+    if (name == "simulator") == bool(place):
+        expected = "simulator alone" if place else f"{name}=PATH"
+        raise ValueError(f"sources: found {name}{place and f'={place}'}, expected {expected}")
     if name == "simulator":
         config = SimulatorConfig()
         drawn = [simulate(config, simulated_index("test", number), "always") for number in range(SIMULATED)]
         return Material(name, tuple(sorted(drawn, key=lambda stream: stream.id)))
     if name == "log":
         return Material(place.rpartition("/")[2].partition(".")[0], log=logs.read(place, roles))
-    if name not in SOURCES:
-        known = ", ".join((*SOURCES, "log", "simulator"))
-        raise ValueError(f"sources: found {name!r}, expected one of {known}")
     published = SOURCES[name].read(place, **settings)
     return Material(name, tuple(sorted(published.streams, key=lambda stream: stream.id)), split=published.split)

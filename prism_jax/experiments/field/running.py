@@ -35,7 +35,6 @@ from prism_jax.runtime.files import parse_json, read_bounded, write_json
 from prism_jax.scores import Scores, read_scores, write_scores
 from prism_jax.streams.jsonl import encode_stream
 
-FLAGS = {"weights": "--weights", "endpoint": "--config"}
 OF_ANSWERS = ("model", "base_url", "schema", "max_tokens", "temperature", "seed")
 """The settings of an endpoint on which its answers depend."""
 
@@ -68,19 +67,11 @@ class Flips(NamedTuple):
     by_ratio: Mapping[float, Twins]  # by C_FN / C_FA
 
 
-def misfit(baseline: Baseline, material: Material, run: Run) -> str:
+def misfit(baseline: Baseline, material: Material) -> str:
     """Why a baseline cannot run on a source; empty where it can."""
     if material.kind not in baseline.takes:
         return "takes streams" if material.kind == "log" else "takes logs"
-    if not material.judged or (words := baseline.misfit(material)):
-        return words if material.judged else "no labels"
-    return misfit_of_run(baseline, run)
-
-
-def misfit_of_run(baseline: Baseline, run: Run) -> str:
-    """Which setting a baseline lacks; empty where it has all that it needs."""
-    missing = [need for need in baseline.needs if getattr(run, need) is None]
-    return f"needs {FLAGS[missing[0]]}" if missing else ""
+    return baseline.misfit(material) if material.judged else "no labels"
 
 
 def cell_of(
@@ -115,13 +106,13 @@ def moved(
     """Every baseline fitted on all of one source of streams and asked about all of another, and those without a fit."""
     for target in materials:
         for baseline in baselines:
-            if baseline.score is None or misfit(baseline, target, run):
+            if baseline.score is None or misfit(baseline, target):
                 continue
             whole = target.whole()
             parts: list[tuple[str, Fold | LogFold]] = [] if baseline.fitted else [("", whole)]
             if baseline.fitted and isinstance(whole, Fold):
                 others = [other for other in materials if other is not target and other.streams]
-                fitting = [other for other in others if not misfit(baseline, other, run)]
+                fitting = [other for other in others if not misfit(baseline, other)]
                 parts = [(other.name, whole._replace(train=other.streams)) for other in fitting]
             for fitted_on, fold in parts:
                 test = target.labelled(rows_of(_scores(baseline, fold, run, kept / target.name), TEST))
@@ -142,13 +133,13 @@ def flips(
         if not pairs or isinstance(whole, LogFold):
             continue
         for baseline in baselines:
-            if baseline.score is None or target.kind not in baseline.takes or misfit_of_run(baseline, run):
+            if baseline.score is None or target.kind not in baseline.takes:
                 continue
             if not baseline.fitted:
                 test = _scores(baseline, whole, run, kept)
                 yield Flips(baseline, "", target.name, flipped(test, as_it_is(need_target=test.need_meaning), pairs))
             for source in materials if baseline.fitted else ():
-                if source.log is None and not misfit(baseline, source, run):
+                if source.log is None and not misfit(baseline, source):
                     scores = _scores(baseline, whole._replace(train=source.streams), run, kept)
                     calibration = as_it_is(need_target=scores.need_meaning)
                     if scores.calibrated is None:

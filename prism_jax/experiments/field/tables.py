@@ -10,7 +10,7 @@ import numpy as np
 
 from prism_jax.decision.uncertainty import SHARE, mean_interval
 from prism_jax.evaluation.replay import RATIOS
-from prism_jax.experiments.field.interface import Baseline, Run
+from prism_jax.experiments.field.interface import Baseline
 from prism_jax.experiments.field.material import Material
 from prism_jax.experiments.field.measures import (
     SIGNALS,
@@ -48,14 +48,14 @@ def ratio_in_words(ratio: float) -> str:
     return f"1:{ratio:g}" if ratio >= 1 else f"{1 / ratio:g}:1"
 
 
-def fits(baselines: Sequence[Baseline], materials: Sequence[Material], run: Run) -> Table:
-    """Which baseline runs on which source, and why not."""
+def fits(baselines: Sequence[Baseline], materials: Sequence[Material]) -> Table:
+    """What each baseline gives, on which source it runs, and why not."""
     columns = tuple(Column(material.name, f"{len(material.units)} units", text=True) for material in materials)
     rows = tuple(
-        Row(baseline.label, tuple(misfit(baseline, material, run) or "yes" for material in materials))
+        Row(baseline.label, (baseline.gives, *(misfit(baseline, material) or "yes" for material in materials)))
         for baseline in baselines
     )
-    return Table("Which baseline fits which source", "", columns, (Section("", rows),))
+    return Table("Which baseline fits which source", "", (Column("gives", text=True), *columns), (Section("", rows),))
 
 
 def quality(cells: Sequence[Cell], resamples: int) -> Table | None:
