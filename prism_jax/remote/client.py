@@ -45,8 +45,8 @@ class Client:
         self._clean = functools.lru_cache(maxsize=64)(in_prompt) if redact else str
         if not dry and not cache.budget and (self.price.input or self.price.output):
             raise ValueError(
-                f"budget: found 0 and a price of {self.price.input} and {self.price.output} USD per million tokens "
-                f"for {endpoint.model}, expected the most USD that {cache.path} may spend"
+                f"input_price: found a price of {self.price.input} and {self.price.output} USD per million tokens of "
+                f"{endpoint.model} and a budget of 0, expected remote.budget, the most USD that {cache.path} may spend"
             )
         self._connections = ConnectionsOfLoop(endpoint, "" if dry else key_of(endpoint))
 
