@@ -130,6 +130,8 @@ def main() -> None:
         print(f"{path}: {total[1]}; {texts:,} offers with a text, {responses:,} responses; domains:", *dict(domains))
     for reason, count in dropped.most_common():
         print(f"left out {count:,}: {reason}")
+    if not dropped:
+        print("left out: nothing")
 
 
 if __name__ == "__main__":

@@ -77,6 +77,7 @@ def test_conversations_become_streams(tmp_path):
     done = run("import", "--from=sharegpt", f"--source={source}", f"--out={out}")
     assert done.returncode == 0, done.stderr
     assert "1 streams, 2 events, 2 steps, 2 candidates; " in done.stdout
+    assert done.stdout.splitlines()[1:] == ["left out: nothing"]
     (stream,) = read_streams(out)
     assert [offer.text for step in stream.steps for offer in step.candidates] == [None, "Explain the message."]
     assert json.loads(stream.steps[1].candidates[0].response) == ANSWER
