@@ -26,7 +26,7 @@ from prism_jax.agent.rating import read_scenarios
 from prism_jax.agent.records import SIGNALS
 from prism_jax.agent.records_file import RecordsError, parse_record
 from prism_jax.agent.service.http import ApiError
-from prism_jax.agent.service.requests import stated_of
+from prism_jax.agent.service.requests import event_of, json_of, outcome_of, stated_of
 from prism_jax.agent.steps import Observation
 from prism_jax.decision import alarm
 from prism_jax.decision.calibration import GroupedTemperature, Isotonic, Platt, Temperature
@@ -188,6 +188,7 @@ def vote():
 
 EVENT = {"stream": "s", "time": 1.5, "text": "Opens a file.", "candidates": ["Mend it?"], "costs": {"c_fn": 4.0}}
 EVENT |= {"domain": "coding", "person": "ann", "spoke": True}
+OF_PATH = {key: value for key, value in EVENT.items() if key != "stream"}
 OUTCOME = {"stream": "s", "offer": "s/1", "outcome": "accepted", "time": 1.5, "needed": True}
 STATED = {"stream": "s", "time": 1.5, "p_need": 0.5, "p_accept": 0.25, "person": "ann", "domain": "coding"}
 SCENARIO = {"events": ["Opens a file."], "offer": "Mend it?", "domain": "coding"}
@@ -215,11 +216,14 @@ def as_line(parse, error):
     return read
 
 
-def as_body(path):
-    try:
-        stated_of(json.loads(path.read_bytes()))
-    except ApiError as refused:
-        raise ValueError(f"{path}: {refused}") from None
+def as_body(read):
+    def read_body(path):
+        try:
+            read(json_of(path.read_bytes()))
+        except ApiError as refused:
+            raise ValueError(f"{path}: {refused}") from None
+
+    return read_body
 
 
 def in_folder(read, levels=0, listed=False):
@@ -249,6 +253,13 @@ OF_RECORD = {
     "left out": "person",
     "true": "format",
     "another": "kind unanswered",
+}
+OF_EVENT = {
+    "null": "candidates candidates.0 costs person spoke",
+    "left out": "candidates costs domain person spoke",
+    "empty": "costs",
+    "unknown": "costs",
+    "any": "costs.c_fn",
 }
 OF_MODEL = {
     "null": "architectures head_dim initializer_range num_key_value_heads",
@@ -290,14 +301,10 @@ TAKEN = {
     },
     "scenarios": {"null": "offer", "left out": "domain"},
     "votes": {"null": "candidate model request time", "left out": "cost model problem prompt request time"},
-    "an event": {
-        "null": "candidates candidates.0 costs person spoke",
-        "left out": "candidates costs domain person spoke",
-        "empty": "costs",
-        "unknown": "costs",
-        "any": "costs.c_fn",
-    },
+    "an event": OF_EVENT,
+    "an event's body": OF_EVENT,
     "an outcome": {"null": "needed", "left out": "needed"},
+    "an outcome's body": {"null": "needed", "left out": "needed"},
     "stated": {"null": "person", "left out": "domain person"},
     "a decision": OF_RECORD,
     "an unanswered event": OF_RECORD,
@@ -357,7 +364,9 @@ SHAPES = {
     "votes": ("v.jsonl", vote(), lambda path: list(read_votes(path))),
     "an event": ("e.jsonl", EVENT, as_line(parse_line, LineError)),
     "an outcome": ("e.jsonl", OUTCOME, as_line(parse_line, LineError)),
-    "stated": ("body", STATED, as_body),
+    "stated": ("body", STATED, as_body(stated_of)),
+    "an event's body": ("body", OF_PATH, as_body(lambda value: event_of(value, "s", "body"))),
+    "an outcome's body": ("body", OUTCOME, as_body(outcome_of)),
     "a decision": ("r.jsonl", records()[0], as_line(parse_record, RecordsError)),
     "an unanswered event": ("r.jsonl", prediction(), as_line(parse_record, RecordsError)),
     "a recorded outcome": ("r.jsonl", records()[1], as_line(parse_record, RecordsError)),

@@ -32,13 +32,14 @@ def parse_line(line: bytes, place: str) -> Observation | OfferOutcome:
       LineError: for anything else: broken JSON, an unknown or repeated key, a text that UTF-8 cannot encode, a number
         that is not finite, the text "null" where null itself was meant.
     """
-    return parse_item(read_json(line, place, LineError), place)
+    item: Observation | OfferOutcome = parse_item(read_json(line, place, LineError), place)
+    return item
 
 
-def parse_item(value: Any, place: str) -> Observation | OfferOutcome:
-    """Reads the object of a line; see `parse_line`, but for broken JSON, which the caller has refused."""
+def parse_item(value: Any, place: str, kind: Any = None) -> Any:
+    """Reads the object of a line, or of a request, whose `kind` is known; see `parse_line`, but for broken JSON."""
     is_outcome = isinstance(value, dict) and ("outcome" in value or "offer" in value)
-    return decode(_OUTCOME if is_outcome else _EVENT, value, place, LineError, _shown)
+    return decode(kind or (OUTCOME if is_outcome else EVENT), value, place, LineError, _shown)
 
 
 def _shown(value: Any) -> str:
@@ -83,23 +84,32 @@ _Seconds = Annotated[float, "a number of seconds"]
 _Texts = Annotated[tuple[str | None, ...], "a list of texts (null is any offer)"]
 
 
-@dataclasses.dataclass(frozen=True)
-class _EventLine:
-    """The keys of an event."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Moment:
+    """The keys of an event, but for what happened."""
 
     stream: _Name
     time: _Seconds
-    text: Annotated[str, _text]
     candidates: _Texts | None = None
     costs: Mapping[str, Any] | None = None
     domain: _Name = "unknown"
     person: _Name | None = None
     spoke: bool | None = None
 
-    def observation(self) -> Observation:
-        event = Event(time=self.time, text=self.text)
+    def observed(self, event: Event) -> Observation:
+        """The moment at which this happened."""
         candidates = AN_OFFER if self.candidates is None else _candidates(self.candidates)
         return Observation(self.stream, event, candidates, self.costs, self.domain, self.person, self.spoke)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _EventLine(Moment):
+    """The keys of an event."""
+
+    text: Annotated[str, _text]
+
+    def observation(self) -> Observation:
+        return self.observed(Event(time=self.time, text=self.text))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,8 +127,8 @@ class _OutcomeLine:
         return OfferOutcome(self.stream, self.offer, self.outcome, time, self.needed)
 
 
-_EVENT = Annotated[_EventLine, _EventLine.observation]
-_OUTCOME = Annotated[_OutcomeLine, _OutcomeLine.offer_outcome]
+EVENT = Annotated[_EventLine, _EventLine.observation]
+OUTCOME = Annotated[_OutcomeLine, _OutcomeLine.offer_outcome]
 
 
 class Where(NamedTuple):

@@ -20,7 +20,7 @@ import reprlib
 import resource
 import stat
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from etils import epath
@@ -304,27 +304,6 @@ def parse_object(data: bytes, path: epath.PathLike, source: str, error: type[Val
     if not isinstance(value, dict):
         raise error(f"{path}: found {reprlib.repr(value)}, expected an object with keys, as {source} writes it")
     return value
-
-
-def check_keys(
-    tree: Mapping[str, Any],
-    keys: Collection[str],
-    place: str,
-    error: Callable[[str], Exception] = JsonError,
-    *,
-    optional: Collection[str] = (),
-    source: str = "",
-) -> None:
-    """Raises `error` for a key of a JSON object that is none of `keys`, or one of them that is missing.
-
-    Those that are `optional` may be missing; a message names the program `source`, which writes such objects.
-    """
-    for key in tree:
-        if key not in keys:
-            raise error(f"{place}: {key!r:.40}: found an unknown key, expected one of {', '.join(keys)}")
-    for key in keys:
-        if key not in tree and key not in optional:
-            raise error(f"{place}: {key}: found no such key, expected it" + (f": {source} writes it" if source else ""))
 
 
 def check_text(text: str, place: str, error: type[ValueError] = JsonError) -> None:

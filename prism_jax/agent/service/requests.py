@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import hashlib
 import math
 import urllib.parse
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import fastapi
 
-from prism_jax.agent.lines import LineError, parse_item
+from prism_jax.agent.lines import EVENT, OUTCOME, LineError, Moment, parse_item
 from prism_jax.agent.records import OfferOutcome
 from prism_jax.agent.service.http import ApiError
 from prism_jax.agent.state.durable import Events
 from prism_jax.agent.stated_reader import stated_event
 from prism_jax.agent.steps import MOST_NAME, Observation
-from prism_jax.runtime.files import JsonError, check_keys, parse_json
+from prism_jax.runtime.files import JsonError, parse_json
 from prism_jax.runtime.written import tidy
 
 MOST_KEY = 255
 """Longest Idempotency-Key, in characters."""
 LENIENT = "handling=lenient"
 """The header `Prefer` (RFC 7240) of who wants the first answer to a key, even where the body is another one now."""
-_DECIDE = ("stream", "time", "p_need", "p_accept", "person", "costs", "candidates", "domain", "spoke")
 
 
 def json_of(body: bytes) -> Any:
@@ -35,29 +34,27 @@ def json_of(body: bytes) -> Any:
         raise ApiError(422, str(error)) from None
 
 
-def object_of(value: Any, place: str) -> dict[str, Any]:
-    """The value, which is an object; otherwise ApiError 422."""
-    if not isinstance(value, dict):
-        raise ApiError(422, f"{place}: found no object, expected one with keys")
-    return value
-
-
-def item_of(value: Mapping[str, Any], place: str) -> Observation | OfferOutcome:
-    """The event or outcome of an object, as in the agent's lines; ApiError 422 names what is wrong with it."""
+def _item_of(value: Any, place: str, kind: Any) -> Any:
+    """What a value is, in the shape of a `kind`; ApiError 422 names what is wrong with it."""
     try:
-        return parse_item(value, place)
+        return parse_item(value, place, kind)
     except LineError as error:
         raise ApiError(422, str(error)) from None
 
 
-def _observation_of(value: Mapping[str, Any], place: str) -> Observation:
-    """The event of an object without an outcome; ApiError 422 also for a person whose name has another spelling.
+def outcome_of(value: Any) -> OfferOutcome:
+    """What became of an offer, as in the agent's lines."""
+    item: OfferOutcome = _item_of(value, "body", OUTCOME)
+    return item
+
+
+def _observation_of(value: Any, place: str, kind: Any) -> Observation:
+    """The event of an object; ApiError 422 also for a person whose name has another spelling.
 
     Tables and logs read two spellings of a name as one person, and here they would be two; a host with accounts that
     differ in nothing else must not show one the page of the other, so that neither name is taken for the other's.
     """
-    item = item_of(value, place)
-    assert isinstance(item, Observation), "it has no outcome"
+    item: Observation = _item_of(value, place, kind)
     if item.person is not None and tidy(item.person) != item.person:
         words = "found blanks at its ends, unseen characters, or letters that are not in NFC, expected a name without"
         raise ApiError(422, f"{place}: person: {words}")
@@ -66,28 +63,35 @@ def _observation_of(value: Mapping[str, Any], place: str) -> Observation:
 
 def event_of(value: Any, stream: str, place: str) -> Observation:
     """The event of an object, of the stream in the path."""
-    value = object_of(value, place)
-    for key in ("stream", "offer", "outcome"):
-        if key in value:
-            raise ApiError(
-                422, f"{place}: {key}: found it in an event, expected the stream in the path, and no outcome"
-            )
-    return _observation_of({**value, "stream": stream}, place)
+    if isinstance(value, dict):
+        if "stream" in value:
+            raise ApiError(422, f"{place}: stream: found it in an event, expected the stream in the path")
+        value = {**value, "stream": stream}
+    return _observation_of(value, place, EVENT)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Stated(Moment):
+    """The keys of a request to `/v1/decide`."""
+
+    p_need: Any
+    p_accept: tuple[Any, ...]  # of each candidate
+
+    def observation(self) -> Observation:
+        seen = self.observed(stated_event(self.time, self.p_need, self.p_accept))
+        if len(self.p_accept) != len(seen.candidates):
+            raise ValueError(f"p_accept: found {len(self.p_accept)} numbers, expected {len(seen.candidates)}")
+        return seen
+
+
+_STATED = Annotated[_Stated, _Stated.observation]
 
 
 def stated_of(value: Any) -> Observation:
     """The event of a request to `/v1/decide`, whose text states the caller's numbers."""
-    value = object_of(value, "body")
-    check_keys(value, _DECIDE, "body", functools.partial(ApiError, 422), optional=_DECIDE[4:])
-    accept = value["p_accept"] if isinstance(value["p_accept"], list) else [value["p_accept"]]
-    rest = {key: value[key] for key in value if key not in ("p_need", "p_accept")}
-    item = _observation_of({**rest, "text": "stated"}, "body")
-    if len(accept) != len(item.candidates):
-        raise ApiError(422, f"body: p_accept: found {len(accept)} numbers, expected {len(item.candidates)}")
-    try:
-        return item._replace(event=stated_event(item.event.time, value["p_need"], accept))
-    except ValueError as error:
-        raise ApiError(422, f"body: {error}") from None
+    if isinstance(value, dict) and not isinstance(value.get("p_accept", []), list):
+        value = {**value, "p_accept": [value["p_accept"]]}
+    return _observation_of(value, "body", _STATED)
 
 
 def events_of(items: Sequence[Observation], request: fastapi.Request, body: bytes) -> Events:

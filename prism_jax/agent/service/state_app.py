@@ -31,9 +31,8 @@ from prism_jax.agent.service.requests import (
     check_finite,
     event_of,
     events_of,
-    item_of,
     json_of,
-    object_of,
+    outcome_of,
     stated_of,
 )
 from prism_jax.agent.service.sessions import Ask
@@ -164,12 +163,7 @@ def _deciding(ask: Ask, *, reads_events: bool, shadow: bool) -> fastapi.APIRoute
     @router.post("/v1/outcomes")
     async def outcomes(request: fastapi.Request) -> Any:
         """Takes what became of an offer: `stream`, `offer`, `outcome`, `time`; `needed` where it was judged."""
-        value = object_of(json_of(await request.body()), "body")
-        if "offer" not in value:
-            raise ApiError(422, "body: offer: found no such key, expected it")
-        item = item_of(value, "body")
-        assert isinstance(item, OfferOutcome), "it has an offer"
-        return (await ask(request, DECIDE, item))[0]
+        return (await ask(request, DECIDE, outcome_of(json_of(await request.body()))))[0]
 
     return router
 
