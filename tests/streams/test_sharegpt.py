@@ -155,7 +155,7 @@ BROKEN = {
     "a turn of numbers": ([{"from": "human", "value": 3}], "row 1, turn 0.value: found 3, expected text"),
     "prose": ([{"from": "human", "value": "Hello."}], "row 1, turn 0: found broken JSON at column 1"),
     "no event": ([{"from": "human", "value": '{"a": 1}'}], "row 1, turn 0: found the keys a, expected Time and Event"),
-    "no time": ([{"from": "human", "value": '{"Event": "a"}'}], "row 1, turn 0: Time: found None, expected text"),
+    "no time": ([{"from": "human", "value": '{"Event": "a"}'}], "row 1, turn 0: Time: found nothing, expected"),
     "an early answer": (ROW[::-1], "row 1, turn 0: found an answer before any event, expected events first"),
     "a late system turn": (
         [*ROW, {"from": "system", "value": "x"}],

@@ -96,13 +96,13 @@ def _stream(name: str, row: dict[str, Any], place: str, medium: str) -> Stream |
     label = medium if label == "medium" else label
     if label not in ("true", "false", "unlabelled"):
         return f"{LABEL} {label!r:.40}"
-    offer = Candidate()
+    offer, domain = Candidate(), _words(row.get(CATEGORY), f"{place}.{CATEGORY}")
     if label != "unlabelled":  # every moment was judged, not a selection of them
         offer = Candidate(y_accept=float(label == "true"), logged=True, propensity=1.0)
     try:
         return Stream(
             id=name,
-            domain=_words(row.get(CATEGORY), f"{place}.{CATEGORY}") or "unknown",
+            domain=domain or "unknown",
             events=(Event(time=0.0, text=text),),
             steps=(Step(event=0, candidates=(offer,)),),
         )

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from prism_jax.runtime.files import check_text, parse_json
+from prism_jax.runtime.files import parse_json
+from prism_jax.runtime.schema import Object, Words, decode
 from prism_jax.streams import RESPONSE_KEYS
 from prism_jax.streams.jsonl import StreamError
 from prism_jax.streams.published.answers import answer_text
@@ -30,6 +31,7 @@ ROLES = {
 }
 """What each name of a speaker means."""
 OBSERVATIONS = ("Observations", "Observation")
+_MOMENT = Object({"Time": Words, "Event": Words})
 _FENCE = re.compile(r"```(?:json)?\s*\n(.*?)\n\s*```", re.DOTALL)
 
 Moment = tuple[str, str]
@@ -117,18 +119,10 @@ def _moments(text: str, place: str) -> Iterator[Moment]:
 
 
 def _moment(entry: Any, place: str) -> Moment:
-    if not isinstance(entry, Mapping):
-        raise StreamError(f"{place}: found {reprlib.repr(entry)}, expected an event with Time and Event")
-    texts = []
-    for key in ("Time", "Event"):
-        value = entry.get(key)
-        if key == "Time" and isinstance(value, int | float) and not isinstance(value, bool):
-            value = str(value)  # seconds since the epoch
-        if not isinstance(value, str) or not value.strip():
-            raise StreamError(f"{place}: {key}: found {reprlib.repr(value)}, expected text")
-        check_text(value, f"{place}: {key}", StreamError)
-        texts.append(value)
-    return texts[0], texts[1]
+    if isinstance(entry, dict) and type(entry.get("Time")) in (int, float):  # seconds since the epoch
+        entry = {**entry, "Time": str(entry["Time"])}
+    moment = decode(_MOMENT, entry, place, StreamError)
+    return moment["Time"], moment["Event"]
 
 
 def _reply(turn: str, place: str) -> AssistantAnswer:
