@@ -203,6 +203,8 @@ SAID = [{"from": "human", "value": json.dumps({"Time": "Day 1, 9:00 AM", "Event"
 SAID += [{"from": "gpt", "value": json.dumps(FIELDS | {"Proactive Task": "Mend it."})}]
 ADAPTERS = {"peft_type": "LORA", "bias": "none", "init_lora_weights": True, "r": 2, "lora_alpha": 4.0}
 ADAPTERS |= {"trainable_token_indices": [1], "modules_to_save": None, "use_rslora": True, "lora_bias": False}
+ROPE = {"rope_theta": 1e6, "rope_parameters": {"rope_type": "default", "type": "default", "rope_theta": 1e6}}
+ROPE |= {"layer_types": ["full_attention"], "partial_rotary_factor": 1, "quantization_config": None, "mlp_bias": False}
 QUESTIONS = {"need": "Is help needed?", "accept": "Is {offer} accepted?", "offer": "help"}
 
 
@@ -237,6 +239,10 @@ def in_folder(read, levels=0, listed=False):
 
 def from_object(read):
     return lambda path: read(read_object(path, "a test", StoreError), str(path))
+
+
+def read_config(path):
+    config_from_hf(read_object(path, "transformers"), "float32", str(path))
 
 
 def read_settings(path):
@@ -337,6 +343,14 @@ TAKEN = {
         "other": "data.source data.without_domain prompt.tokenizer training.start training.frozen",
     },
     "Qwen": OF_MODEL,
+    "Qwen with all keys": {
+        "null": f"{OF_MODEL['null']} layer_types rope_parameters rope_theta",
+        "left out": f"{OF_MODEL['left out']} layer_types partial_* quantization_*",
+        "empty": "layer_types rope_parameters",
+        "any": OF_MODEL["any"],
+        "unknown": ". rope_parameters",
+        "another": "rope_parameters.rope_theta",
+    },
     "Llama": OF_MODEL,
     "adapters": {
         "null": "init_lora_weights lora_bias trainable_token_indices",
@@ -377,12 +391,9 @@ SHAPES = {
     "recorded answers": ("code_1.json", RECORDED, in_folder(read_recorded)),
     "conversations": ("rows.jsonl", {"conversations": SAID}, read_sharegpt),
     "config": ("config.json", to_dict(RunConfig()), in_folder(lambda folder: Workdir(folder).load_config())),
-    "Qwen": ("config.json", QWEN3_8B, lambda path: config_from_hf(json.loads(path.read_text()), "float32", str(path))),
-    "Llama": (
-        "config.json",
-        SMOLLM2_135M,
-        lambda path: config_from_hf(json.loads(path.read_text()), "float32", str(path)),
-    ),
+    "Qwen": ("config.json", QWEN3_8B, read_config),
+    "Qwen with all keys": ("config.json", QWEN3_8B | ROPE, read_config),
+    "Llama": ("config.json", SMOLLM2_135M, read_config),
     "adapters": ("adapter_config.json", ADAPTERS, read_settings),
     "questions": ("q.json", QUESTIONS, Questions.read),
     "probe": ("probe.json", None, in_folder(load_probe, listed=True)),

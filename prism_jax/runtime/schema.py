@@ -199,8 +199,8 @@ def _schema(kind: Any, *, optional: bool = False) -> core_schema.CoreSchema:
         return core_schema.typed_dict_schema(fields, extra_behavior="allow", extras_schema=_schema(kind.others))
     if dataclasses.is_dataclass(kind) or hasattr(kind, "_fields"):
         return _schema_of_record(typing.cast(type, kind))
-    if kind is Any or kind is None:
-        return core_schema.any_schema() if kind else core_schema.none_schema()
+    if kind is Any or kind in (None, type(None)):
+        return core_schema.any_schema() if kind is Any else core_schema.none_schema()
     scalar = getattr(core_schema, f"{kind.__name__}_schema")(strict=True, **_BOUNDS[kind])
     return core_schema.custom_error_schema(scalar, "scalar_type", custom_error_message=_SCALARS[kind][optional])
 

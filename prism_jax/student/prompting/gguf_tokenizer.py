@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-import reprlib
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import tokenizers
@@ -17,10 +17,39 @@ from etils import epath
 from tokenizers import AddedToken, decoders, models, normalizers
 
 from prism_jax.runtime.gguf_file import read_gguf_header
+from prism_jax.runtime.schema import Object, decode, some
 from prism_jax.student.prompting import pretokenizers
 
 # Values of tokenizer.ggml.token_type.
 _CONTROL, _USER_DEFINED, _UNUSED = 3, 4, 5
+# Maps tokenizer.ggml.pre to the pre-tokenizer.
+_KINDS = {"gpt-2": pretokenizers.gpt2, "smollm": pretokenizers.smollm, "qwen2": pretokenizers.qwen}
+_TOKENS, _MERGES, _TYPES = (f"tokenizer.ggml.{name}" for name in ("tokens", "merges", "token_type"))
+_IDS = [f"tokenizer.ggml.{name}_token_id" for name in ("eos", "bos", "padding")]
+
+
+def _kind(name: str) -> str:
+    if name not in _KINDS:
+        raise ValueError(f"found {name!r}, expected one of {', '.join(map(repr, _KINDS))}")
+    return name
+
+
+_OPTIONAL: dict[str, Any] = {
+    "tokenizer.chat_template": str,
+    **dict.fromkeys(_IDS, int),
+    # The template writes every token itself.
+    **{f"tokenizer.ggml.{name}": Literal[False] for name in ("add_bos_token", "add_eos_token", "add_space_prefix")},
+}
+_FIELDS = Object(
+    {
+        "tokenizer.ggml.model": Literal["gpt2"],
+        "tokenizer.ggml.pre": Annotated[str, _kind],
+        **dict.fromkeys((_TOKENS, _MERGES), Annotated[tuple[str, ...], some]),
+        _TYPES: tuple[int, ...],
+        **_OPTIONAL,
+    },
+    optional=_OPTIONAL,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,36 +70,31 @@ def read_gguf_tokenizer(path: epath.PathLike) -> GGUFTokenizer:
       FileNotFoundError: naming the path, when there is no such file.
       ValueError: naming the field, when the file is corrupt or its tokenizer isn't supported.
     """
-    fields = _Fields(pathlib.Path(path))
-    fields.one_of("tokenizer.ggml.model", ["gpt2"])
-    kind = fields.one_of("tokenizer.ggml.pre", list(_KINDS))
-    for name in ("add_bos_token", "add_eos_token", "add_space_prefix"):
-        fields.one_of(f"tokenizer.ggml.{name}", [False, None])  # the template writes every token itself
-    tokens = fields.strings("tokenizer.ggml.tokens")
+    header = read_gguf_header(pathlib.Path(path)).fields
+    listed = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in header.items()}
+    fields: dict[str, Any] = decode(_FIELDS, listed, str(path), ValueError)
+    tokens = fields[_TOKENS]
     if repeated := len(tokens) - len(set(tokens)):
-        raise fields.error("tokenizer.ggml.tokens", f"{repeated} tokens twice", "each once")
-    return GGUFTokenizer(
-        definition=_definition(fields, kind, tokens),
-        chat_template=fields.get("tokenizer.chat_template"),
-        eos_token_id=fields.token_id("eos", len(tokens)),
-        bos_token_id=fields.token_id("bos", len(tokens)),
-        pad_token_id=fields.token_id("padding", len(tokens)),
-    )
+        raise ValueError(f"{path}: {_TOKENS}: found {repeated} tokens twice, expected each once")
+    for name in _IDS:
+        if not 0 <= fields.get(name, 0) < len(tokens):
+            raise ValueError(f"{path}: {name}: found {fields[name]}, expected an id below {len(tokens)}")
+    eos, bos, padding = map(fields.get, _IDS)
+    return GGUFTokenizer(_definition(fields, str(path)), fields.get("tokenizer.chat_template"), eos, bos, padding)
 
 
-def _definition(fields: _Fields, kind: str, tokens: list[str]) -> str:
+def _definition(fields: Mapping[str, Any], path: str) -> str:
     """The text of the `tokenizer.json`; the id of a token is its position in the file's list."""
-    types = fields.get("tokenizer.ggml.token_type")
-    if not isinstance(types, list) or len(types) != len(tokens):
-        found = f"{len(types)} entries" if isinstance(types, list) else reprlib.repr(types)
-        raise fields.error("tokenizer.ggml.token_type", found, f"{len(tokens)}, one per token")
+    tokens, types, kind = fields[_TOKENS], fields[_TYPES], fields["tokenizer.ggml.pre"]
+    if len(types) != len(tokens):
+        raise ValueError(f"{path}: {_TYPES}: found {len(types)} entries, expected {len(tokens)}, one per token")
     vocabulary = {token: i for i, token in enumerate(tokens) if types[i] != _UNUSED}
-    pairs = (merge.partition(" ") for merge in fields.strings("tokenizer.ggml.merges"))
+    pairs = (merge.partition(" ") for merge in fields[_MERGES])
     merges = [(left, right) for left, _, right in pairs]
     try:
         tokenizer = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
     except Exception as error:  # the library raises no narrower class
-        raise fields.error("tokenizer.ggml.merges", str(error), "pairs whose joined text is a token") from None
+        raise ValueError(f"{path}: {_MERGES}: found {error}, expected pairs whose joined text is a token") from None
     tokenizer.pre_tokenizer = _KINDS[kind]()
     if kind == "qwen2":
         tokenizer.normalizer = normalizers.NFC()
@@ -82,46 +106,3 @@ def _definition(fields: _Fields, kind: str, tokens: list[str]) -> str:
     ]
     tokenizer.add_tokens(added)
     return tokenizer.to_str()
-
-
-# Maps tokenizer.ggml.pre to the pre-tokenizer.
-_KINDS = {"gpt-2": pretokenizers.gpt2, "smollm": pretokenizers.smollm, "qwen2": pretokenizers.qwen}
-
-
-class _Fields:
-    """The metadata fields of a GGUF file; errors name the file and the field."""
-
-    def __init__(self, path: pathlib.Path):
-        self.path = path
-        self._fields = read_gguf_header(path).fields
-
-    def error(self, name: str, found: str, expected: str) -> ValueError:
-        """Builds an error that names the file and the field."""
-        return ValueError(f"{self.path}: {name}: found {found}, expected {expected}")
-
-    def get(self, name: str) -> Any:
-        """Content of a field, arrays of numbers as lists; None where it is absent."""
-        value = self._fields.get(name)
-        return value.tolist() if isinstance(value, np.ndarray) else value
-
-    def one_of(self, name: str, values: list[Any]) -> Any:
-        """Content of a field, which must be one of `values`."""
-        content = self.get(name)
-        if content not in values:
-            raise self.error(name, reprlib.repr(content), " or ".join(repr(value) for value in values))
-        return content
-
-    def strings(self, name: str) -> list[str]:
-        """Content of a field that is a list of strings."""
-        content = self.get(name)
-        if not isinstance(content, list) or not content or not isinstance(content[0], str):
-            raise self.error(name, "nothing" if content is None else type(content).__name__, "a list of strings")
-        return content
-
-    def token_id(self, name: str, count: int) -> int | None:
-        """Id of a special token; None where the file names none."""
-        field = f"tokenizer.ggml.{name}_token_id"
-        token = self.get(field)
-        if token is not None and (not isinstance(token, int) or not 0 <= token < count):
-            raise self.error(field, reprlib.repr(token), f"an id below {count}")
-        return token

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
+import dataclasses
+from typing import Annotated, Any, Literal
 
+from prism_jax.runtime.schema import Loose, decode, positive
 from prism_jax.student.model_config import StudentConfig
 
 # model_type of a config.json, and the class that transformers uses for it.
@@ -13,51 +14,53 @@ ARCHITECTURES = {"qwen3": "Qwen3ForCausalLM", "llama": "LlamaForCausalLM"}
 # Head width that transformers assumes for Qwen3 where a file omits it; for Llama it divides the hidden width.
 _QWEN3_HEAD_DIM = 128
 
-# Fields that must be absent or have one of these values, because the student supports no others.
-_ONLY = {
-    "hidden_act": ("silu",),
-    "attention_bias": (False,),
-    "mlp_bias": (False,),
-    "use_sliding_window": (False,),
-    "quantization_config": (None,),
-}
+Count = Annotated[int, positive]
+Above = Annotated[float, positive]
 
 
-class Fields:
-    """The fields of a JSON object or a file's header, with errors that name the file and the field."""
+def _whole(factor: float) -> float:
+    if factor != 1:
+        raise ValueError(f"found {factor:g}, expected 1: the student rotates whole heads")
+    return factor
 
-    def __init__(self, fields: Any, where: str):
-        if not isinstance(fields, dict):
-            raise ValueError(f"{where}: found {type(fields).__name__}, expected a JSON object")
-        self.fields, self.where = fields, where
 
-    def error(self, field: str, expected: str) -> ValueError:
-        """Makes an error that says what was found in a field and what was expected."""
-        found = repr(self.fields[field]) if field in self.fields else "nothing"
-        return ValueError(f"{self.where}: {field}: found {found}, expected {expected}")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Rope(Loose):
+    """What `rope_parameters` (transformers 5) and `rope_scaling` may say."""
 
-    def count(self, field: str, default: int | None = None) -> int:
-        """Reads a whole number above 0; an absent field or null gives the default."""
-        value = self.fields.get(field)
-        value = default if value is None else value
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise self.error(field, "a whole number above 0")
-        return value
+    rope_type: Literal["default"] = "default"
+    type: Literal["default"] = "default"
+    partial_rotary_factor: Annotated[float, _whole] = 1.0
+    rope_theta: Above = 0.0  # where it says none
 
-    def number(self, field: str, default: float | None = None) -> float:
-        """Reads a finite number above 0; an absent field or null gives the default."""
-        value = self.fields.get(field)
-        value = default if value is None else value
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
-            raise self.error(field, "a number above 0")
-        return float(value)
 
-    def flag(self, field: str, default: bool) -> bool:
-        """Reads true or false; an absent field gives the default."""
-        value = self.fields.get(field, default)
-        if not isinstance(value, bool):
-            raise self.error(field, "true or false")
-        return value
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Config(Loose):
+    """A `config.json`; of what has only one value, the student supports no other."""
+
+    model_type: Literal["qwen3", "llama"]
+    vocab_size: Count
+    hidden_size: Count
+    intermediate_size: Count
+    num_hidden_layers: Count
+    num_attention_heads: Count
+    num_key_value_heads: Count | None = None
+    head_dim: Count | None = None
+    max_position_embeddings: Count
+    rms_norm_eps: Above
+    rope_theta: Above | None = None
+    rope_parameters: _Rope | None = None
+    rope_scaling: _Rope | None = None
+    partial_rotary_factor: Annotated[float, _whole] = 1.0
+    tie_word_embeddings: bool = False
+    initializer_range: Above | None = None
+    architectures: Any = None
+    hidden_act: Literal["silu"] = "silu"
+    attention_bias: Literal[False] = False
+    mlp_bias: Literal[False] = False
+    use_sliding_window: Literal[False] = False
+    layer_types: tuple[Literal["full_attention"], ...] | None = None
+    quantization_config: None = None
 
 
 def config_from_hf(content: Any, dtype: str, where: str = "config.json") -> StudentConfig:
@@ -67,32 +70,28 @@ def config_from_hf(content: Any, dtype: str, where: str = "config.json") -> Stud
       ValueError: for another architecture, an unsupported feature (biases, scaled or partial RoPE, sliding windows,
         another activation, quantisation), or a field that is missing or malformed.
     """
-    fields = Fields(content, where)
-    kind = _kind(fields)
-    for field, values in _ONLY.items():
-        if fields.fields.get(field, values[0]) not in values:
-            raise fields.error(field, f"{values[0]!r}: the student supports no other value")
-    layer_types = fields.fields.get("layer_types") or []
-    if not isinstance(layer_types, list) or any(name != "full_attention" for name in layer_types):
-        raise fields.error("layer_types", "full_attention in every layer: the student supports no other value")
-    width, heads = fields.count("hidden_size"), fields.count("num_attention_heads")
-    if kind == "llama" and fields.fields.get("head_dim") is None and width % heads:
-        raise fields.error("head_dim", f"a whole number, as hidden_size {width} is no multiple of {heads} heads")
+    read: _Config = decode(_Config, content, where, ValueError)
+    kind, width, heads = read.model_type, read.hidden_size, read.num_attention_heads
+    if read.architectures not in (None, [ARCHITECTURES[kind]]):
+        raise ValueError(f"{where}: architectures: found {read.architectures!r}, expected {[ARCHITECTURES[kind]]}")
+    if kind == "llama" and read.head_dim is None and width % heads:
+        words = f"expected a whole number, as hidden_size {width} is no multiple of {heads} heads"
+        raise ValueError(f"{where}: head_dim: found nothing, {words}")
     try:
         return StudentConfig(
-            vocab_size=fields.count("vocab_size"),
+            vocab_size=read.vocab_size,
             hidden_dim=width,
-            num_layers=fields.count("num_hidden_layers"),
+            num_layers=read.num_hidden_layers,
             num_heads=heads,
-            num_kv_heads=fields.count("num_key_value_heads", heads),
-            head_dim=fields.count("head_dim", width // heads if kind == "llama" else _QWEN3_HEAD_DIM),
-            mlp_dim=fields.count("intermediate_size"),
-            rope_theta=_rope_theta(fields),
-            norm_epsilon=fields.number("rms_norm_eps"),
+            num_kv_heads=read.num_key_value_heads or heads,
+            head_dim=read.head_dim or (width // heads if kind == "llama" else _QWEN3_HEAD_DIM),
+            mlp_dim=read.intermediate_size,
+            rope_theta=_rope_theta(read, where),
+            norm_epsilon=read.rms_norm_eps,
             qk_norm=kind == "qwen3",
-            tied=fields.flag("tie_word_embeddings", default=False),
-            initializer_range=fields.number("initializer_range", 0.02),
-            max_positions=fields.count("max_position_embeddings"),
+            tied=read.tie_word_embeddings,
+            initializer_range=read.initializer_range or 0.02,
+            max_positions=read.max_position_embeddings,
             dtype=dtype,
             param_dtype=dtype,
         )
@@ -101,36 +100,13 @@ def config_from_hf(content: Any, dtype: str, where: str = "config.json") -> Stud
         raise ValueError(message if message.startswith(where) else f"{where}: {message}") from None
 
 
-def _kind(fields: Fields) -> str:
-    """The model type, `qwen3` or `llama`."""
-    kind = fields.fields.get("model_type")
-    if not isinstance(kind, str) or kind not in ARCHITECTURES:
-        raise fields.error("model_type", " or ".join(ARCHITECTURES))
-    if fields.fields.get("architectures") not in (None, [ARCHITECTURES[kind]]):
-        raise fields.error("architectures", f"{[ARCHITECTURES[kind]]}")
-    return kind
-
-
-def _rope_theta(fields: Fields) -> float:
+def _rope_theta(read: _Config, where: str) -> float:
     """The base of RoPE: `rope_parameters.rope_theta` (transformers 5), or `rope_theta` (transformers 4)."""
-    bases = []
-    for field in ("rope_parameters", "rope_scaling"):
-        if fields.fields.get(field) is None:
-            continue
-        rope = Fields(fields.fields[field], f"{fields.where}: {field}")
-        for name in ("rope_type", "type"):
-            if rope.fields.get(name, "default") != "default":
-                raise rope.error(name, "'default': the student doesn't scale RoPE")
-        if rope.fields.get("partial_rotary_factor", 1) != 1:
-            raise rope.error("partial_rotary_factor", "1: the student rotates whole heads")
-        if "rope_theta" in rope.fields:
-            bases.append(rope.number("rope_theta"))
-    if fields.fields.get("partial_rotary_factor", 1) != 1:
-        raise fields.error("partial_rotary_factor", "1: the student rotates whole heads")
-    if not bases or fields.fields.get("rope_theta") is not None:
-        bases.append(fields.number("rope_theta"))
-    if len(set(bases)) > 1:
-        raise fields.error("rope_theta", f"the {bases[0]} of rope_parameters")
+    ropes = [rope.rope_theta for rope in (read.rope_parameters, read.rope_scaling) if rope]
+    bases = [base for base in (*ropes, read.rope_theta) if base]
+    if len(set(bases)) != 1:
+        expected = f"the {bases[0]} of rope_parameters" if bases else "a number above 0"
+        raise ValueError(f"{where}: rope_theta: found {read.rope_theta or 'nothing'}, expected {expected}")
     return bases[0]
 
 

@@ -14,7 +14,7 @@ import pathlib
 import re
 import reprlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from etils import epath
@@ -23,14 +23,30 @@ from jax.typing import DTypeLike
 
 from prism_jax.runtime.gguf_file import GGUFTensor, read_gguf_header, shorten
 from prism_jax.runtime.model_files import refuse_pickle
+from prism_jax.runtime.schema import Object, decode
 from prism_jax.student.model_config import StudentConfig, dtype_name
 from prism_jax.student.qwen3 import Qwen3
-from prism_jax.student.weights.architecture import Fields
+from prism_jax.student.weights.architecture import Above, Count
 from prism_jax.student.weights.names import EMBEDDING, HEAD, Format
 from prism_jax.student.weights.placing import Index, place
 from prism_jax.student.weights.pretrained import Pretrained
 
 ARCHITECTURES = ("qwen3", "llama")
+
+_COUNTS = ("embedding_length", "block_count", "feed_forward_length", "context_length", "attention.head_count")
+_OPTIONAL: dict[str, Any] = {
+    **dict.fromkeys(("attention.head_count_kv", "attention.key_length", "attention.value_length"), Count),
+    "rope.dimension_count": Count,
+    "rope.scaling.type": Literal["none"],
+    **dict.fromkeys(("expert_count", "attention.sliding_window"), Literal[0]),
+}
+_HEADER = Object(
+    dict.fromkeys(_COUNTS, Count)
+    | dict.fromkeys(("rope.freq_base", "attention.layer_norm_rms_epsilon"), Above)
+    | _OPTIONAL,
+    optional=_OPTIONAL,
+)
+"""An architecture's own fields; of what has only one value, the student supports no other."""
 
 _REORDERED = re.compile(r"blk\.\d+\.attn_([qk])\.weight")
 
@@ -135,18 +151,18 @@ class GGUFFile:
             return StudentConfig(
                 # A missing embedding is reported as a missing tensor.
                 vocab_size=rows or 1,
-                hidden_dim=fields.count("embedding_length"),
-                num_layers=fields.count("block_count"),
+                hidden_dim=fields["embedding_length"],
+                num_layers=fields["block_count"],
                 num_heads=self._heads(),
                 num_kv_heads=self._kv_heads(),
                 head_dim=self._head_dim(),
-                mlp_dim=fields.count("feed_forward_length"),
-                rope_theta=fields.number("rope.freq_base"),
+                mlp_dim=fields["feed_forward_length"],
+                rope_theta=fields["rope.freq_base"],
                 # The file holds 1e-5 as a float32; the intended number is the shortest one that rounds to it.
-                norm_epsilon=float(str(np.float32(fields.number("attention.layer_norm_rms_epsilon")))),
+                norm_epsilon=float(str(np.float32(fields["attention.layer_norm_rms_epsilon"]))),
                 qk_norm=self.architecture == "qwen3",
                 tied=HEAD.gguf not in self.shapes,
-                max_positions=fields.count("context_length"),
+                max_positions=fields["context_length"],
                 dtype=dtype,
                 param_dtype=dtype,
             )
@@ -154,38 +170,36 @@ class GGUFFile:
             message = str(error)
             raise ValueError(message if message.startswith(self.where) else f"{self.where}: {message}") from None
 
-    def _own_fields(self) -> Fields:
+    def _own_fields(self) -> dict[str, Any]:
         """Reads the architecture's own fields and refuses unsupported features."""
         prefix = f"{self.architecture}."
         fields = {name.removeprefix(prefix): self._scalar(name) for name in self._fields if name.startswith(prefix)}
-        header = Fields(fields, f"{self.where}: {self.architecture}")
-        if fields.get("rope.scaling.type", "none") != "none":
-            raise header.error("rope.scaling.type", "'none': the student doesn't scale RoPE")
-        for name in ("expert_count", "attention.sliding_window"):
-            if fields.get(name):
-                raise header.error(name, "0: the student supports no other value")
+        header: dict[str, Any] = decode(_HEADER, fields, f"{self.where}: {self.architecture}", ValueError)
         return header
 
     def _head_dim(self) -> int:
         """The width of a head, which must be the same for keys, values and rotary pairs."""
-        fields = self._header
-        width, heads = fields.count("embedding_length"), self._heads()
-        named = [name for name in ("attention.key_length", "rope.dimension_count") if name in fields.fields]
+        fields, place = self._header, f"{self.where}: {self.architecture}"
+        width, heads = fields["embedding_length"], self._heads()
+        named = [fields[name] for name in ("attention.key_length", "rope.dimension_count") if name in fields]
         if not named and width % heads:
-            raise fields.error(
-                "attention.key_length", f"a number, as a width of {width} is no multiple of {heads} heads"
+            raise ValueError(
+                f"{place}: attention.key_length: found nothing, expected a number, as a width of {width} is no "
+                f"multiple of {heads} heads"
             )
-        head_dim = fields.count(named[0]) if named else width // heads
+        head_dim: int = named[0] if named else width // heads
         for name in ("attention.value_length", "rope.dimension_count"):
-            if fields.count(name, head_dim) != head_dim:
-                raise fields.error(name, f"{head_dim}, the width of a key")
+            if fields.get(name, head_dim) != head_dim:
+                raise ValueError(f"{place}: {name}: found {fields[name]}, expected {head_dim}, the width of a key")
         return head_dim
 
     def _heads(self) -> int:
-        return self._header.count("attention.head_count")
+        heads: int = self._header["attention.head_count"]
+        return heads
 
     def _kv_heads(self) -> int:
-        return self._header.count("attention.head_count_kv", self._heads())
+        heads: int = self._header.get("attention.head_count_kv", self._heads())
+        return heads
 
     def _scalar(self, name: str) -> Any:
         """The content of a field, arrays of numbers as lists; None where the field is absent."""

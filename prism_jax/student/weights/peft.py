@@ -12,7 +12,7 @@ import math
 import pathlib
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -23,9 +23,11 @@ from safetensors.numpy import save_file
 
 from prism_jax.runtime.files import write_json
 from prism_jax.runtime.model_files import inside, model_directory, read_json
+from prism_jax.runtime.schema import Loose, decode
 from prism_jax.student.lora import ROWS, TARGETS, LoraConfig
 from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.qwen3 import Params, Qwen3
+from prism_jax.student.weights.architecture import Above, Count
 from prism_jax.student.weights.names import EMBEDDING, HEAD, NAMES, listed
 from prism_jax.student.weights.safetensors_in import open_tensors
 
@@ -42,7 +44,6 @@ _COPY = re.compile(
 _HARMLESS = {
     "auto_mapping",
     "base_model_name_or_path",
-    "ensure_weight_tying",
     "eva_config",
     "exclude_modules",
     "fan_in_fan_out",
@@ -58,18 +59,23 @@ _HARMLESS = {
     "target_modules",
     "task_type",
 }
-_READ = {
-    "bias",
-    "init_lora_weights",
-    "lora_alpha",
-    "modules_to_save",
-    "peft_type",
-    "r",
-    "trainable_token_indices",
-    "use_rslora",
-}
-# Ways to initialise adapters that leave the base as it is.
-_INITS = (True, False, None, "gaussian", "eva", "orthogonal")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Config(Loose):
+    """The keys of the config that are read."""
+
+    peft_type: Literal["LORA"]
+    r: Count
+    lora_alpha: Above
+    bias: Literal["none"] = "none"
+    init_lora_weights: Annotated[
+        Literal[True, False, None, "gaussian", "eva", "orthogonal"], "one that leaves the base as it is"
+    ] = True
+    use_rslora: Any = False
+    trainable_token_indices: Any = None
+    modules_to_save: tuple[Any, ...] | None = None
+    ensure_weight_tying: Any = False
 
 
 def is_adapter(path: epath.PathLike) -> bool:
@@ -215,8 +221,6 @@ def _described(folder: pathlib.Path, student: StudentConfig) -> tuple[LoraConfig
     """What the adapters in a folder are, and their tensors, which are those that the student must have."""
     directory = model_directory(folder)
     config, place = read_json(directory, CONFIG), str(folder / CONFIG)
-    if not isinstance(config, dict):
-        raise ValueError(f"{place}: found no object, expected one")
     slices = open_tensors(inside(directory, TENSORS), None)
     lora = _settings(config, place, student.tied, tuple(slices))
     parts = _parts(Qwen3(student, lora))
@@ -239,27 +243,17 @@ def _described(folder: pathlib.Path, student: StudentConfig) -> tuple[LoraConfig
     return lora, slices
 
 
-def _settings(config: dict[str, Any], place: str, tied: bool, names: tuple[str, ...]) -> LoraConfig:
+def _settings(config: Any, place: str, tied: bool, names: tuple[str, ...]) -> LoraConfig:
     """The settings of a PEFT config, with the targets by the names of the tensors; a pattern may have chosen them."""
 
     def refuse(key: str, expected: str) -> ValueError:
         return ValueError(f"{place}: {key}: found {config.get(key)!r}, expected {expected}")
 
-    if config.get("peft_type") != "LORA":
-        raise refuse("peft_type", "'LORA'")
-    if config.get("bias", "none") != "none":
-        raise refuse("bias", "'none'")
-    if config.get("init_lora_weights", True) not in _INITS:
-        raise refuse("init_lora_weights", "one that leaves the base as it is")
+    read: _Config = decode(_Config, config, place, ValueError)
     for key, value in config.items():
-        if value and key not in _HARMLESS | _READ:
+        if value and key not in _HARMLESS and key not in vars(read):
             raise refuse(key, "it unset: this variant of LoRA is not known here")
-    rank, alpha = config.get("r"), config.get("lora_alpha")
-    if not isinstance(rank, int) or isinstance(rank, bool) or rank < 1:
-        raise refuse("r", "a whole number from 1")
-    if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not 0 < alpha < math.inf:
-        raise refuse("lora_alpha", "a number above 0")
-    tokens = config.get("trainable_token_indices") or []
+    tokens = read.trainable_token_indices or []
     if isinstance(tokens, dict):
         if set(tokens) != {"embed_tokens" if tied else "lm_head"}:
             raise refuse("trainable_token_indices", "those of the head, on a tied head those of the embedding")
@@ -268,18 +262,15 @@ def _settings(config: dict[str, Any], place: str, tied: bool, names: tuple[str, 
         raise refuse("trainable_token_indices", "those of the head: {'lm_head': [...]}")
     if not isinstance(tokens, list) or not all(isinstance(token, int) and token >= 0 for token in tokens):
         raise refuse("trainable_token_indices", "a list of token ids")
-    modules = config.get("modules_to_save") or []
-    if not isinstance(modules, list):
-        raise refuse("modules_to_save", "a list of modules, or null")
-    saved = {str(module).rpartition(".")[2] for module in modules}
+    saved = {str(module).rpartition(".")[2] for module in read.modules_to_save or ()}
     if saved - {"embed_tokens", "lm_head"}:
         raise refuse("modules_to_save", "the embedding and the head ('embed_tokens', 'lm_head') alone")
-    if tied and saved == {"embed_tokens"} and not config.get("ensure_weight_tying"):
+    if tied and saved == {"embed_tokens"} and not read.ensure_weight_tying:
         raise refuse("ensure_weight_tying", "true, so that the head is the saved embedding")
     present = {match[1] for name in names if (match := re.search(r"\.(\w+)\.lora_A\.weight$", name))}
     return LoraConfig(
-        rank=rank,
-        alpha=alpha * math.sqrt(rank) if config.get("use_rslora") else float(alpha),
+        rank=read.r,
+        alpha=read.lora_alpha * (math.sqrt(read.r) if read.use_rslora else 1.0),
         targets=tuple(target for target in TARGETS if target in present),
         head="all" if ("embed_tokens" if tied else "lm_head") in saved else "slots" if tokens else "frozen",
         tokens=tuple(tokens),

@@ -115,13 +115,13 @@ def test_smollm_isolates_each_digit_and_then_splits_as_gpt2_does(read, text):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model": "llama"}, "tokenizer.ggml.model: found 'llama', expected 'gpt2'"),
-        ({"pre": "tekken"}, "tokenizer.ggml.pre: found 'tekken', expected 'gpt-2' or 'smollm' or 'qwen2'"),
-        ({"add_bos_token": True}, "tokenizer.ggml.add_bos_token: found True, expected False or None"),
+        ({"model": "llama"}, "tokenizer.ggml.model: found 'llama' (str), expected 'gpt2'"),
+        ({"pre": "tekken"}, "tokenizer.ggml.pre: found 'tekken', expected one of 'gpt-2', 'smollm', 'qwen2'"),
+        ({"add_bos_token": True}, "tokenizer.ggml.add_bos_token: found True (bool), expected False"),
         ({"token_type": [1]}, "tokenizer.ggml.token_type: found 1 entries, expected 300, one per token"),
         ({"eos_token_id": 300}, "tokenizer.ggml.eos_token_id: found 300, expected an id below 300"),
         ({"merges": ["zz zz"]}, "tokenizer.ggml.merges: found "),
-        ({"merges": [1, 2]}, "tokenizer.ggml.merges: found list, expected a list of strings"),
+        ({"merges": [1, 2]}, "tokenizer.ggml.merges[0]: found 1 (int), expected text"),
         ({"tokens": ["a"] * 300}, "tokenizer.ggml.tokens: found 299 tokens twice, expected each once"),
     ],
 )
