@@ -141,11 +141,11 @@ def main() -> int | None:
         from prism_jax.scores.joining import find_log
 
         point = OperatingPoint(**{name: options[name] for name in POINT})
-        if find_log(options["scores"]) is not None:
-            from prism_jax.report.answers.looking import show_columns_of_log
+        if (log := find_log(options["scores"])) is not None:
+            from prism_jax.report.answers.looking import refuse_log
 
             given = [f"--{name}={options[name]:g}" for name in ("c_fa", "c_fn") if flags.FLAGS[name].present]
-            show_columns_of_log(options["scores"], [f"--workdir={options['workdir'] or 'out'}", *given])
+            refuse_log(log, options["scores"], [f"--workdir={options['workdir'] or 'out'}", *given])
         evaluate_scores(
             options["scores"],
             epath.Path(_workdir(options)),

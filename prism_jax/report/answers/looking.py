@@ -8,7 +8,7 @@ import math
 import re
 import shlex
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,6 @@ from prism_jax.evaluation.answers.log_tables import LogTable, Wanted
 from prism_jax.evaluation.answers.written_times import COUNTS, ORDERS
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.runtime.shown_text import visible
-from prism_jax.scores.joining import find_log
 from prism_jax.scores.texts import is_moment
 
 _ROWS = 10_000
@@ -133,19 +132,11 @@ def _mostly(known: np.ndarray) -> bool:
     return bool(known.any() and known.mean() > 0.9)
 
 
-def show_columns_of_log(pattern: str, more: Sequence[str]) -> None:
-    """Prints the columns of a table that is no scores file, and raises an error that says how to name their roles.
+def refuse_log(path: str, pattern: str, more: Sequence[str]) -> NoReturn:
+    """Prints the columns of a log, and raises a LogError that says how to name their roles.
 
-    Nothing for scores files. Of several files the first is looked at. `more` are further arguments of the command that
-    the error says.
-
-    Raises:
-      LogError: for a log.
-      FileNotFoundError: if `pattern` names no file.
+    The command that the error says has the `pattern` that named the log, and `more` arguments.
     """
-    path = find_log(pattern)
-    if path is None:
-        return
     table, roles = look(path)
     print_all([table])
     words = ["python", "-m", "prism_jax", "evaluate", f"--scores={pattern}", *roles, *more]

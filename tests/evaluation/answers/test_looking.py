@@ -12,13 +12,18 @@ import pytest
 
 from prism_jax.evaluation.answers.columns import LogError, parse_columns
 from prism_jax.evaluation.answers.logs import read_log
-from prism_jax.report.answers.looking import look, show_columns_of_log
+from prism_jax.report.answers.looking import look, refuse_log
+from prism_jax.scores.joining import find_log
 
 
 def roles_of(path):
     """The roles that are said, with the other arguments."""
     table, (columns, *more) = look(str(path))
     return table, next(csv.reader([columns.removeprefix("--columns=")])), more
+
+
+def refuse(path, more=()):
+    refuse_log(find_log(str(path)), str(path), more)
 
 
 @pytest.fixture
@@ -65,7 +70,7 @@ def test_the_error_says_a_command_for_the_shell_and_scores_files_are_let_through
     path = tmp_path / "my log.csv"
     pa.csv.write_csv(pa.table(table), path)
     with pytest.raises(LogError, match=r"found a log of answers without --columns, expected the roles") as refused:
-        show_columns_of_log(str(tmp_path), ["--workdir=out", "--c_fn=4"])
+        refuse(tmp_path, ["--workdir=out", "--c_fn=4"])
     command, _, unknown = re.search(r"such as (python .*)$", str(refused.value))[1].partition("; ")
     words = shlex.split(command)
     assert words[:5] == ["python", "-m", "prism_jax", "evaluate", f"--scores={tmp_path}"]
@@ -76,10 +81,10 @@ def test_the_error_says_a_command_for_the_shell_and_scores_files_are_let_through
     assert "Confidence (%)" in capsys.readouterr().out
     (tmp_path / "log.xlsx").touch()
     pq.write_table(pa.table({"stream": ["a"], "step": [0], "p_accept_fast": [0.5]}), tmp_path / "scores.parquet")
-    show_columns_of_log(str(tmp_path / "scores.parquet"), [])
+    assert find_log(str(tmp_path / "scores.parquet")) is None
     with pytest.raises(LogError, match=r"log.xlsx: found the suffix '.xlsx', expected .csv or .parquet: save tables"):
-        show_columns_of_log(str(tmp_path / "log.xlsx"), [])
-    show_columns_of_log(str(tmp_path), [])  # where there are scores files, other tables are none of them
+        refuse(tmp_path / "log.xlsx")
+    assert find_log(str(tmp_path)) is None  # where there are scores files, other tables are none of them
     assert not capsys.readouterr().out
 
 
@@ -110,7 +115,7 @@ def test_no_role_is_said_that_the_log_refuses(tmp_path, changed, roles, more):
     assert (said, others) == (["person=who", *roles], more)
     if "logged=COLUMN" in said:
         with pytest.raises(LogError, match=r"or of which offers were made: some have no answer, and logged=ANSWER"):
-            show_columns_of_log(str(tmp_path / "log.parquet"), [])
+            refuse(tmp_path / "log.parquet")
     else:
         read_log(tmp_path / "log.parquet", parse_columns(said), shown_only=bool(others))
 
@@ -124,7 +129,7 @@ def test_dates_of_two_readings_and_percentages_are_said_with_what_reads_them(tmp
     kinds = {row.name: row.cells[0] for row in shown.sections[0].rows}
     assert kinds["when"] == "time, day/month or month/day" and kinds["sure (conf)"] == "percentage"
     with pytest.raises(LogError, match=r"--time_format=FORMAT; FORMAT is day/month or month/day, of numbers se"):
-        show_columns_of_log(str(tmp_path / "log.csv"), [])
+        refuse(tmp_path / "log.csv")
     log = read_log(tmp_path / "log.csv", parse_columns(roles, "month/day"))
     assert log.score_is_probability and log.timed
 
@@ -174,7 +179,7 @@ def test_a_table_of_moments_is_sent_to_the_columns_of_scores_files(tmp_path):
     columns = {"user": list("ab"), "p_need": [0.2, 0.6], "p_accept": [0.1, 0.3], "took": [True, False]}
     pq.write_table(pa.table(columns), tmp_path / "moments.parquet")
     with pytest.raises(LogError, match="a scores file, whose columns are stream, step, p_need_fast, p_accept_fast"):
-        show_columns_of_log(str(tmp_path / "moments.parquet"), [])
+        refuse(tmp_path / "moments.parquet")
 
 
 def test_a_few_empty_cells_leave_a_column_its_role(tmp_path, table):
