@@ -31,7 +31,7 @@ from prism_jax.runs.counterfactual import decisions_of_log, estimate_decisions
 from prism_jax.runs.running import Running, usable_cpus
 from prism_jax.runs.scores_files import say_left_out
 from prism_jax.runs.sharded import Sharded, Work, count_rows, held_in_memory
-from prism_jax.runtime.files import check_folder_of, check_outputs
+from prism_jax.runtime.files import check_folder_of, check_outputs, without_links
 from prism_jax.scores import encode_scores
 from prism_jax.scores.joining import find_files
 
@@ -80,7 +80,9 @@ def evaluate_log(
     of_memory = [name for name, value in wanted.items() if value]
     if len(paths) == 1 and (held_in_memory(paths, running) or (of_memory and running == Running())):
         if scores_out is not None:
-            check_folder_of(scores_out)
+            parent = without_links(epath.Path(scores_out).parent)
+            if parent != without_links(workdir) or epath.Path(workdir).is_dir():  # else it is made with the results
+                check_folder_of(scores_out)
             check_outputs({"scores_out": scores_out}, {"scores": paths})
         log, findings = _studied(paths[0], columns, question, truth, shown_only)
         best, files = "" if findings.own is None else findings.own.best, {}

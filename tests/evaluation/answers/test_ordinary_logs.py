@@ -67,7 +67,7 @@ def test_a_log_with_unshown_rows_is_evaluated_on_the_shown_ones_where_asked(log,
 def evaluated(log, tmp_path_factory):
     folder = tmp_path_factory.mktemp("evaluated")
     given = (f"--scores={log}", f"--columns={LOGGED}", "--shown_only", f"--workdir={folder / 'out'}")
-    code, printed, error = run("evaluate", *given, f"--scores_out={folder / 'scores.jsonl'}", cwd=folder)
+    code, printed, error = run("evaluate", *given, f"--scores_out={folder / 'out' / 'scores.jsonl'}", cwd=folder)
     assert code == 0, error
     return folder, printed, json.loads((folder / "out" / "acceptance_log.json").read_text())
 
@@ -122,7 +122,7 @@ def test_people_differ_under_numbers(evaluated):
 
 def test_the_exported_scores_keep_the_best_map_and_evaluate_reads_them(evaluated):
     folder, told, _ = evaluated
-    given = (f"--scores={folder / 'scores.jsonl'}", "--shown_only", f"--workdir={folder / 'again'}")
+    given = (f"--scores={folder / 'out' / 'scores.jsonl'}", "--shown_only", f"--workdir={folder / 'again'}")
     assert f"python -m prism_jax evaluate {given[0]} --shown_only --workdir=DIR reads it" in told
     code, printed, error = run("evaluate", *given, cwd=folder)
     assert code == 0, error
