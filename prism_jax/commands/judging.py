@@ -42,6 +42,9 @@ from prism_jax.streams.shards import find_files, read_files
 from prism_jax.streams.stream_columns import offer_columns
 
 HUMAN_PANEL = "human"
+LABELS = ("y_need", "y_accept", "votes", "logged", "propensity")
+"""The columns that verdicts decide."""
+_FOLDS = 5
 
 
 def judge(config: JudgesConfig, options: Mapping[str, Any]) -> None:
@@ -236,11 +239,6 @@ def show_people(options: Mapping[str, Any], most_events: int) -> None:
     """Prints how far people agree who voted on systems' streams."""
     human = human_of(options["human"], [*itertools.chain(*_systems(options).values())], most_events)
     print_all(agreement_tables(compare_judges({}, human, resamples=options["resamples"])))
-
-
-LABELS = ("y_need", "y_accept", "votes", "logged", "propensity")
-"""The columns that verdicts decide."""
-_FOLDS = 5
 
 
 def judged_scores(labelled: Sequence[Stream], scores: Scores) -> Scores:

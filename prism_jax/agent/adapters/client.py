@@ -29,6 +29,10 @@ TEMPORARY = (408, 429)
 """Statuses below 500 after which the same request can succeed later."""
 MOST_TEXT = 100_000
 """Characters of a text that are sent."""
+BACKWARDS = "events are in time order"
+"""What the server says where another caller's later event came first."""
+MOST_TRIES, PAUSE = 20, 0.002
+"""How often an event whose time is the client's own is sent with a new one, and the seconds by which pauses grow."""
 
 
 class ClientError(ValueError):
@@ -79,58 +83,6 @@ class Wire:
         if refusal is not None:
             raise ClientError(f"{self._path}{path}: status {status}: {refusal}", status)
         return found
-
-
-def as_text(text: str) -> str:
-    """A text as the server takes it, which refuses half a surrogate pair, and the word null where words are meant."""
-    text = text[:MOST_TEXT].encode("utf-8", "replace").decode()
-    return json.dumps(text) if text.strip().lower() in ("", "null") else text
-
-
-def as_path(name: str) -> str:
-    """A name as a part of a path."""
-    return urllib.parse.quote(name, safe="")
-
-
-def stream_of(person: str | None, thread: str) -> str:
-    """The stream of a person in a thread: a stream is one person's, and a thread may be of several."""
-    return thread if person is None else f"{as_path(person)}/{thread}"
-
-
-def as_key(key: str) -> str:
-    """A key as a header can carry it: its hash where it is long or has other characters than ASCII."""
-    fits = key.isascii() and key.isprintable() and key == key.strip() and 0 < len(key) <= 255
-    return key if fits else hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()
-
-
-def message_of(arguments: Mapping[str, Any]) -> str:
-    """What a tool call says: its only argument where that is a text, and otherwise all of them as JSON."""
-    (first, *others) = arguments.values() or [""]
-    return first if isinstance(first, str) and not others else json.dumps(arguments, ensure_ascii=False)
-
-
-def define_server_flags(parser: argparse.ArgumentParser) -> None:
-    """Defines the flags that name a server and its token."""
-    parser.add_argument("--url", required=True, help="address of the server with state")
-    parser.add_argument("--key", help="name of the environment variable that holds the bearer token")
-    parser.add_argument("--token", help="the bearer token itself, which the list of processes shows to others")
-
-
-def token_of(given: argparse.Namespace) -> str | None:
-    """The token that these flags state; ValueError for two, or a variable that is not there."""
-    if given.key is None:
-        return given.token
-    if given.token is not None:
-        raise ValueError("--token: found it with --key, expected one of them")
-    if not os.environ.get(given.key):
-        raise ValueError(f"--key: found no environment variable {given.key!r:.80}, expected it to hold the token")
-    return os.environ[given.key]
-
-
-BACKWARDS = "events are in time order"
-"""What the server says where another caller's later event came first."""
-MOST_TRIES, PAUSE = 20, 0.002
-"""How often an event whose time is the client's own is sent with a new one, and the seconds by which pauses grow."""
 
 
 class Answer(NamedTuple):
@@ -227,3 +179,49 @@ class Client:
 
     def _stand_in(self, why: str) -> Answer:
         return Answer(self._speaks, f"{'offer' if self._speaks else 'silent'}: {why}")
+
+
+def as_text(text: str) -> str:
+    """A text as the server takes it, which refuses half a surrogate pair, and the word null where words are meant."""
+    text = text[:MOST_TEXT].encode("utf-8", "replace").decode()
+    return json.dumps(text) if text.strip().lower() in ("", "null") else text
+
+
+def as_path(name: str) -> str:
+    """A name as a part of a path."""
+    return urllib.parse.quote(name, safe="")
+
+
+def stream_of(person: str | None, thread: str) -> str:
+    """The stream of a person in a thread: a stream is one person's, and a thread may be of several."""
+    return thread if person is None else f"{as_path(person)}/{thread}"
+
+
+def as_key(key: str) -> str:
+    """A key as a header can carry it: its hash where it is long or has other characters than ASCII."""
+    fits = key.isascii() and key.isprintable() and key == key.strip() and 0 < len(key) <= 255
+    return key if fits else hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()
+
+
+def message_of(arguments: Mapping[str, Any]) -> str:
+    """What a tool call says: its only argument where that is a text, and otherwise all of them as JSON."""
+    (first, *others) = arguments.values() or [""]
+    return first if isinstance(first, str) and not others else json.dumps(arguments, ensure_ascii=False)
+
+
+def define_server_flags(parser: argparse.ArgumentParser) -> None:
+    """Defines the flags that name a server and its token."""
+    parser.add_argument("--url", required=True, help="address of the server with state")
+    parser.add_argument("--key", help="name of the environment variable that holds the bearer token")
+    parser.add_argument("--token", help="the bearer token itself, which the list of processes shows to others")
+
+
+def token_of(given: argparse.Namespace) -> str | None:
+    """The token that these flags state; ValueError for two, or a variable that is not there."""
+    if given.key is None:
+        return given.token
+    if given.token is not None:
+        raise ValueError("--token: found it with --key, expected one of them")
+    if not os.environ.get(given.key):
+        raise ValueError(f"--key: found no environment variable {given.key!r:.80}, expected it to hold the token")
+    return os.environ[given.key]

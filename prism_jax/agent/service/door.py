@@ -23,6 +23,9 @@ from prism_jax.agent.state.partition import StateError
 from prism_jax.agent.state.reading import MOST_RECORDS, Cursor, CursorError, Logged, newest, read_log
 
 T = TypeVar("T")
+STEP, KEPT_ALIVE = 1.0, 15.0
+"""Seconds after which a stream of offers looks whether the server stops, and after which it says that it is there, and
+among several servers looks everywhere."""
 
 
 class Door(Served[Asked, Any]):
@@ -93,11 +96,6 @@ class Door(Served[Asked, Any]):
                 self.metrics.decisions.labels(item.agent, str(one["speak"]).lower()).inc()
                 if one["speak"]:
                     self.on_offer(item.tenant, one["stream"], one["person"])
-
-
-STEP, KEPT_ALIVE = 1.0, 15.0
-"""Seconds after which a stream of offers looks whether the server stops, and after which it says that it is there, and
-among several servers looks everywhere."""
 
 
 class _Listener:

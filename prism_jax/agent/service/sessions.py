@@ -30,6 +30,8 @@ from prism_jax.agent.state.places import readable
 LINK, SESSION = "link", "session"
 LASTS = {LINK: 15 * 60.0, SESSION: 30 * 86400.0}
 """Seconds after which each ends."""
+ENDED = "This link has ended", "A link works once, for 15 minutes. Ask for another one where you got this one."
+Ask = Callable[[fastapi.Request, str, Any], Awaitable[Any]]
 _TEXT = re.compile(r"([a-z0-9][a-z0-9_-]{0,63})\.([0-9]{1,4})\.[A-Za-z0-9_-]{43}")
 _OWNER = "SELECT person FROM signins WHERE hash = ? AND kind = ? AND until > ? AND until <= ?"
 """What would last far longer than any does was made by a clock that was ahead, and has ended."""
@@ -92,11 +94,6 @@ def _owner(ask: Callable[[str, Any], list[tuple[Any, ...]]], key: Key, kind: str
     """Whose a key is; None where it has ended, or never was."""
     rows = ask(_OWNER, (key.hash, kind, now, now + 2 * LASTS[kind]))
     return rows[0][0] if rows else None
-
-
-ENDED = "This link has ended", "A link works once, for 15 minutes. Ask for another one where you got this one."
-
-Ask = Callable[[fastapi.Request, str, Any], Awaitable[Any]]
 
 
 class Session(NamedTuple):
