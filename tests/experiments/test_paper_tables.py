@@ -26,6 +26,7 @@ from prism_jax.experiments.paper import (
     drawing,
     inference,
     methods,
+    outputs,
     pareto,
     pathways,
     references,
@@ -35,7 +36,7 @@ from prism_jax.experiments.paper import (
 from prism_jax.experiments.paper import cells as cells_of
 from prism_jax.experiments.paper.cells import PRINTED
 from prism_jax.experiments.paper.sheet import NOT_REPRODUCIBLE, Line, Measure, Number, Sheet
-from prism_jax.experiments.paper.study import IntervalSettings, SkippedError, Subject
+from prism_jax.experiments.paper.study import ExperimentResult, IntervalSettings, SkippedError, Subject
 from prism_jax.experiments.paper.tallies import Tally
 from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.report import tables
@@ -451,6 +452,22 @@ def test_an_unknown_name_lists_all():
 @pytest.fixture
 def no_figures(monkeypatch):
     monkeypatch.setattr(drawing, "can_draw", lambda: False)
+
+
+def test_a_later_call_takes_the_place_of_an_earlier_one_of_its_name(study, tmp_path):
+    table = registry.function("main")(study).sheets[0].table()
+
+    def write(name, *stems):
+        by_stem = dict.fromkeys(stems, table)
+        outputs.write(epath.Path(tmp_path), name, ExperimentResult(study_tables=by_stem), {})
+        return {path.name for path in tmp_path.glob("*.csv")}
+
+    assert write("other", "other") == {"other.csv"}
+    assert write("of", "old", "both") == {"other.csv", "old.csv", "both.csv"}
+    (tmp_path / "notes.csv").touch()
+    assert write("of", "both", "new") == {"other.csv", "both.csv", "new.csv", "notes.csv"}
+    (tmp_path / "of.json").write_text("cut")  # then it is not known what may go
+    assert write("of", "new") == {"other.csv", "both.csv", "new.csv", "notes.csv"}
 
 
 def test_without_matplotlib_tables_are_written_and_one_line_names_the_extra(tmp_path, no_figures, capsys):
