@@ -79,6 +79,10 @@ class DataConfig:
 
     def _check_sources(self) -> None:
         """Raises ValueError unless there is one file for all splits, or one for each."""
+        if self.source and self.name == "simulator":
+            raise ValueError(
+                f"source: found {self.source!r} with name = 'simulator', expected none, or name = 'jsonl' to read it"
+            )
         fields = [name for name in SOURCES if getattr(self, name)]
         if fields and self.name != "jsonl":
             raise ValueError(
@@ -98,8 +102,6 @@ class DataConfig:
     @property
     def paths(self) -> tuple[str, ...]:
         """The files or the folder that streams are read from; empty for what is simulated or downloaded."""
-        if self.name == "simulator":
-            return ()
         return tuple(filter(None, (self.source, *(getattr(self, name) for name in SOURCES))))
 
 

@@ -29,12 +29,12 @@ def test_an_empty_source_means_the_official_archive(tmp_path, monkeypatch, sourc
     assert len(splits.train) + len(splits.calibration) + len(splits.test) == 12
 
 
-@pytest.mark.parametrize("name", ["simulator", "jsonl"])
-def test_constant_offers_need_judgements_of_every_offer(name):
+@pytest.mark.parametrize(("name", "source"), [("simulator", ""), ("jsonl", "x.jsonl")])
+def test_constant_offers_need_judgements_of_every_offer(name, source):
     with pytest.raises(
         ValueError, match=rf"^candidates: found 'constant' with name = '{name}', expected 'listed': only"
     ):
-        DataConfig(name=name, source="x.jsonl", candidates="constant")
+        DataConfig(name=name, source=source, candidates="constant")
 
 
 @pytest.mark.parametrize("kind", ["missing", "file"])
@@ -138,6 +138,7 @@ def test_one_curated_file_for_all_splits_is_an_error_that_says_how_to_give_three
         ({"test_source": "b"}, "train_source: found none beside test_source, expected a path: each split has its own"),
         ({"train_source": "a", "test_source": "b"}, "calibration_source: found none beside train_source, expected a"),
         ({"name": "simulator", "test_source": "b"}, "test_source: found 'b' with name = 'simulator', expected 'jsonl'"),
+        ({"name": "simulator", "source": "b"}, "source: found 'b' with name = 'simulator', expected none, or name = "),
     ],
 )
 def test_sources_are_one_file_or_three(given, message):
