@@ -1,7 +1,7 @@
 """How far can an untrusted text move a decision? Sixty injections into benign streams, beside controls of equal length.
 
     python -m studies injections --workdir=runs/quickstart
-    python -m studies injections --weights=PATH --streams=8 --per_family=1
+    python -m studies injections --weights=PATH --streams=8 --per_family=1 [--workdir=DIR]
 
 Each stream is read up to its last step, without and with an attack on the newest event or on the offer, whose text the
 attack follows or replaces. Two controls put benign words of the same stream in the same place, cut to the same number
@@ -286,17 +286,21 @@ def of_weights(path: epath.PathLike, streams: int) -> tuple[AttackedStudent, tup
 
 def define_flags() -> None:
     """Defines the command-line flags."""
-    flags.DEFINE_string("workdir", None, "Folder of a trained run, whose test streams are attacked.")
+    flags.DEFINE_string("workdir", None, "Folder of a trained run to attack; with --weights, one for the tables.")
     flags.DEFINE_string("weights", None, "Export, Hugging Face directory or GGUF file to read simulated streams with.")
     flags.DEFINE_integer("streams", 40, "Number of streams to attack.", lower_bound=2)
     flags.DEFINE_integer("per_family", 3, "Number of texts of each family and goal, of three.", 1, 3)
-    flags.mark_flags_as_mutual_exclusive(["workdir", "weights"], required=True)
+    flags.register_multi_flags_validator(
+        ["workdir", "weights"],
+        lambda values: any(value is not None for value in values.values()),
+        "expected --workdir with a trained run, or --weights",
+    )
 
 
 def main() -> Iterable[Table]:
     """Measures what the injections and their controls change, by family and by place."""
     options = flags.FLAGS
-    if options.workdir is not None:
+    if options.weights is None:
         student, streams = of_run(Workdir(options.workdir))
     else:
         student, streams = of_weights(options.weights, options.streams)

@@ -200,7 +200,7 @@ EMPTY = {
     "promise": ("--promise=burden<=0.2", "--scores="),
     "experiments field": ("--sources=simulator", "--workdir= "),
     "studies thinking": ("--workdir=",),
-    "studies injections": ("--weights=",),
+    "studies injections": ("--workdir=tables", "--weights="),
     "studies live_context": ("--workdir=",),
 }
 
@@ -220,6 +220,7 @@ def test_an_empty_path_is_one_line_and_writes_nothing(main):
     ("arguments", "message"),
     [
         (("tables",), "experiment: found 'tables', expected all or one of main, thresholds"),
+        (("main",), "--workdir: found no value, expected one (see --help)"),
         (("all", "--scores=FILE", "--seeds=2"), "--seeds: found 2 beside --scores, --system or --model, expected 1"),
         (("main", "--panel=a=b"), "--panel: found it without --system, expected --system=NAME=PATH with it"),
         (("latency", "--model=DIR"), "--model: found it without --streams, expected the streams"),
@@ -229,7 +230,8 @@ def test_an_empty_path_is_one_line_and_writes_nothing(main):
     ],
 )
 def test_an_experiment_that_cannot_run_is_one_line_and_writes_nothing(arguments, message, tmp_path):
-    result = run("experiments", *arguments, f"--workdir={tmp_path / 'tables'}")
+    folder = (f"--workdir={tmp_path / 'tables'}",) if len(arguments) > 1 else ()
+    result = run("experiments", *arguments, *folder)
     assert result.returncode == 1
     assert message in result.stderr.splitlines()[-1]
     assert "Traceback" not in result.stderr

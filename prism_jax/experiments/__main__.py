@@ -52,7 +52,7 @@ from prism_jax.training.pathways.table import Method
 
 def define_flags() -> None:
     """Defines the flags of the paper's tables."""
-    flags.DEFINE_string("workdir", None, "Folder to write to.", required=True)
+    flags.DEFINE_string("workdir", None, "Folder to write to.")
     flags.DEFINE_string(
         "scores",
         None,
@@ -153,6 +153,8 @@ def start(argv: list[str]) -> None:
         sys.exit(f"error: experiment: found {name!r}, which is run by `python -m studies {moved[name]}`")
     if name not in registry.STUDIES:
         define_flags()
+        if name:  # else it is said that there is no such table
+            flags.mark_flag_as_required("workdir")
         command.start(main, arguments=f"all or one of {', '.join((*registry.EXPERIMENTS, *registry.STUDIES))}")
         return
     by_name.start(f"prism_jax.experiments.{name}", registry.STUDIES[name])
