@@ -20,7 +20,7 @@ from jax.experimental.compilation_cache import compilation_cache
 from prism_jax.agent import live
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.exported import read_exported
-from prism_jax.agent.loading import load_reader
+from prism_jax.agent.loading import exported_model, load_reader
 from prism_jax.commands import score
 from prism_jax.decision import gate
 from prism_jax.decision.calibration import CalibrationConfig, Temperature, apply_map, apply_temperature, fit_map
@@ -375,6 +375,14 @@ def test_an_expected_digest_tells_an_export_from_another_whole_one(exported, tmp
     digest = re.fullmatch(r"step 1 .*, SHA-256 of digests\.json: (\w{64})", printed)[1]
     assert digest == hashlib.sha256((tmp_path / "again" / "digests.json").read_bytes()).hexdigest()
     assert read_exported(model, digest) == read_exported(model), "an export is the same each time"
+    run, told = str(exported[0] / "run"), []
+    with (
+        pytest.raises(ValueError, match=f"^{run}/digests.json: found the SHA-256 {digest}"),
+        exported_model(run) as made,
+    ):
+        load_reader(made, read_exported(made, digest), name=run, report=told.append)
+        read_exported(made, "0" * 64)
+    assert told[0].startswith(f"{run}: compared 7 files")
     (model / "generation_config.json").write_text("{}")
     write_digests(model)
     load_reader(model, read_exported(model))

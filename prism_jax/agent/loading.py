@@ -34,7 +34,7 @@ TOKENIZER_FILES = ("prism.json", "tokenizer.json", "tokenizer_config.json", "cha
 
 @contextlib.contextmanager
 def exported_model(folder: str) -> Iterator[epath.Path]:
-    """An exported directory; the workdir of a run, or of a probe, is exported to a temporary one."""
+    """An exported directory; the workdir of a run or a probe is exported to a temporary one, which no error names."""
     path = epath.Path(folder)
     workdirs = {"probe": path / "probe" / "probe.json", "student": path / "checkpoints"}
     kind = next((name for name, mark in workdirs.items() if mark.exists()), None)
@@ -51,7 +51,12 @@ def exported_model(folder: str) -> Iterator[epath.Path]:
             from prism_jax.runs.export import export_run
 
             export_run(folder, model)
-        yield model
+        try:
+            yield model
+        except (ValueError, OSError) as error:
+            if str(model) not in str(error):
+                raise
+            raise ValueError(str(error).replace(str(model), str(folder))) from error
 
 
 def define_number_flags(default: str | None = None) -> None:
@@ -72,11 +77,13 @@ def load_reader(
     keep: float | None = None,
     offers: int | None = None,
     compilation_cache: str | None = None,
+    name: str | None = None,
     report: Callable[[str], None] = logging.info,
 ) -> Reader:
     """Loads the student or the probe, its tokenizer and template, and makes the live reader.
 
-    Every file of the directory is compared with its digest first; `report` is told how many, and how long it took.
+    Every file of the directory, to users `name`, is compared with its digest first; `report` is told how many, and how
+    long it took.
     Programs that this process compiles are kept for its next start in the folder `compilation_cache`: `off` keeps none,
     None is the folder that JAX has been given already, or else the default of the commands
     (`prism_jax.runtime.distributed`). `compute` is that of
@@ -88,7 +95,7 @@ def load_reader(
       ValueError, OSError: naming the file that cannot be used, that has changed since the export, or that its list of
         digests lacks.
     """
-    report(f"{folder}: {check_folder(folder, exported.fingerprints['model'])}")
+    report(f"{name or folder}: {check_folder(folder, exported.fingerprints['model'])}")
     keep_programs(compilation_cache, all_of_them=True)
     settings = {"context": context, "memory": memory, "keep": keep, "offers": offers}
     config: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
@@ -146,21 +153,22 @@ def load_engine(
     deadline: float = 10.0,
     context: int | None = None,
     keep: float | None = None,
+    name: str | None = None,
     report: Callable[[str], None] = logging.info,
 ) -> EngineReader:
     """Makes the reader of a student that an inference engine serves, named as `--engine=NAME:URL` names it.
 
     Of the directory only prism.json and the tokenizer are read, and compared with their digests. `key` is the name of
     the environment variable that holds the API key, `deadline` the seconds after which an event without an answer is
-    one in silence. `context` and `keep` are those of `prism_jax.agent.live.LiveConfig`. ValueError or OSError names
-    what cannot be used.
+    one in silence. `context` and `keep` are those of `prism_jax.agent.live.LiveConfig`, `name` is that of
+    `load_reader`. ValueError or OSError names what cannot be used.
     """
     from prism_jax.agent.engine_reader import EngineReader, engine_of
     from prism_jax.agent.live import most_written
 
     if exported.is_probe:
         raise ValueError("--engine: found it with a probe, expected it with a student")
-    report(f"{folder}: {check_folder(folder, exported.fingerprints['model'], TOKENIZER_FILES)}")
+    report(f"{name or folder}: {check_folder(folder, exported.fingerprints['model'], TOKENIZER_FILES)}")
     template = load_template(folder, exported)
     given = {"context": context, "keep": keep}
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}

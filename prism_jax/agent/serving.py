@@ -251,7 +251,8 @@ def decision_model(
 def _loading(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of `loading.load_reader`, or of `loading.load_engine`."""
     names = OPTIONS if options["engine"] is None else ENGINE_OPTIONS
-    return {"report": say} | {name: options[name] for name in names if options[name] is not None}
+    given = {name: options[name] for name in names if options[name] is not None}
+    return {"name": options["model"], "report": say, **given}
 
 
 def population_of(options: Mapping[str, Any]) -> Population | None:

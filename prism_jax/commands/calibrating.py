@@ -273,7 +273,8 @@ def _reader(
         return _own(folder, exported, options), exported.fingerprints["model"]
     else:
         given = {name: options[name] for name in ("key", "deadline", "context") if options[name] is not None}
-        reader = load_engine(folder, exported, options["engine"], report=command.say, **given)
+        said = {"name": options["model"], "report": command.say}
+        reader = load_engine(folder, exported, options["engine"], **said, **given)
     stack.callback(reader.close)
     return reader, exported.fingerprints["model"]
 
@@ -281,7 +282,7 @@ def _reader(
 def _own(folder: epath.Path, exported: Exported, options: Mapping[str, Any]) -> Reader:
     """Our own reader of the export."""
     settings = {name: options[name] for name in ("context", "compilation_cache")}
-    return load_reader(folder, exported, report=command.say, **settings)
+    return load_reader(folder, exported, name=options["model"], report=command.say, **settings)
 
 
 def _scores(rows: list[dict[str, Any]], people: Mapping[str, str], need_target: str, place: str) -> Scores:
