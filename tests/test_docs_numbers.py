@@ -7,7 +7,8 @@ table that ends in it, is compared with what it prints and with the tables that 
 
 Compared are intervals with their values, decimals, percentages and whole numbers of three digits, and in tables and
 printed blocks all numbers, to the digits that the page has. Not compared are years, times, sizes and prices, `code`,
-and what is in `COMPUTED`. The student of the quickstart is that of one machine: on others, its last digits may differ.
+and what is in `COMPUTED`. The student of the quickstart is that of one machine: on others its row, which ▸ marks, may
+differ by 0.01 of cost or 2 percentage points.
 """
 
 import ast
@@ -155,6 +156,16 @@ def is_printed(numbers, printed):
     return any((np.abs(scale * among - to) <= room).all(axis=1).any() for scale in (1, 100) for to in (wanted, other))
 
 
+def is_near(numbers, line, printed):
+    """Whether a number of a trained student's row, which differs by processor, is about that of the printed row."""
+    name = re.match(r" ▸ (\w+) ", line)
+    row = name and re.search(rf"^ ▸ {name[1]} .*", printed, re.MULTILINE)
+    if not row:
+        return False
+    own = SINGLE.findall(row[0])[SINGLE.findall(line).index(numbers[0])]
+    return abs(value(own) - value(numbers[0])) <= (0.01 if len(own.partition(".")[2]) == 4 else 2)  # costs; percent
+
+
 CHEAP = [beside for beside in quoted_beside() if any(True for _ in quoted_numbers(beside.text))]
 CASES = [
     pytest.param(
@@ -230,6 +241,21 @@ def test_commands_and_the_numbers_beside_them_are_found():
         "it takes 5.5 seconds and 3.1 GiB, `0.99`": True,
     }.items():
         assert all(is_printed(numbers, printed) for numbers, _ in quoted_numbers(text)) == right, text
+    for own, right in {"0.1716  42.7": True, "0.1718  40.8": False, "0.1617  42.9": False}.items():
+        row = " ▸ dynamic        0.1617  40.8"
+        near = [is_near(one, row, f" ▸ static  0.16  4\n ▸ dynamic  {own}\n") for one in (["0.1617"], ["40.8"])]
+        assert all(near) == right, own
+
+
+def test_the_trained_row_of_the_readme_follows_from_its_costs():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = {name: [*map(float, cells.split())] for name, cells in re.findall(r"^ [ ▸] (\w+) +([\d. ]+)$", text, re.M)}
+    (realised, _, expected, regret, *gaps, _, _), always, bayes = (
+        rows[name] for name in ("dynamic", "always", "Bayes")
+    )
+    assert regret == pytest.approx(expected - bayes[2], abs=1.01e-4)
+    for gap, cost, place in zip(gaps, (expected, realised), (2, 0), strict=True):
+        assert gap == pytest.approx(100 * (always[place] - cost) / (always[place] - bayes[place]), abs=0.1)
 
 
 def test_tables_in_files_are_named_once_and_hold_what_is_quoted_beside_their_names():
@@ -288,6 +314,8 @@ def test_a_page_quotes_what_its_command_prints(beside, folder):
     printed = "\n".join(run(command, folder) for command in beside.commands)
     computed = COMPUTED.get(beside.page, "").split()
     wrong = [
-        (numbers, line.strip()) for numbers, line in quoted_numbers(beside.text) if not is_printed(numbers, printed)
+        (numbers, line.strip())
+        for numbers, line in quoted_numbers(beside.text)
+        if not (is_printed(numbers, printed) or is_near(numbers, line, printed))
     ]
     assert [one for one in wrong if one[0][0] not in computed] == []
