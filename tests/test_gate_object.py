@@ -148,21 +148,6 @@ def test_the_workdir_of_an_evaluation_is_a_gate(tmp_path):
     assert Gate.load(tmp_path).point == OperatingPoint(c_fa=2.0, c_fn=3.0, policy="static")
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"c_fa": -1.0}, "c_fa: found -1.0, expected a cost"),
-        ({"policy": "sometimes"}, "policy: found 'sometimes', expected one of"),
-    ],
-)
-def test_a_file_that_holds_no_gate_is_refused_by_name(change, message, tmp_path):
-    path = tmp_path / "gate.json"
-    Gate(OperatingPoint(), Temperature(2.0)).save(path)
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(ValueError, match=f"gate.json: {message}"):
-        Gate.load(path)
-
-
 @pytest.mark.parametrize("cost", [True, np.bool_(True), "2", [1.0], float("nan"), 10**400])
 def test_a_cost_of_the_caller_that_is_no_number_is_refused_by_name(cost, tmp_path, monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # else --thorough refuses the type before us

@@ -424,6 +424,9 @@ def outcomes(name, folder):
     kept = schema._validator.cache_info().currsize
     read(path)
     assert schema._validator.cache_info().currsize == kept  # none is made anew for every file
+    path.write_text(json.dumps(tree)[:-1])
+    with pytest.raises((ValueError, OSError), match=rf"^{folder}.*: found broken JSON at .*, expected "):
+        read(path)
     for place, change, other in mutations(tree):
         path.write_text(json.dumps(other, separators=(",", ":")) + "\n")
         before = sorted(folder.rglob("*"))

@@ -167,8 +167,6 @@ def test_a_line_that_is_no_record_is_named(path):
     line = filled(path)[0]
     for content, message in (
         (line[:50] + b"\n", "f:1: found broken JSON"),
-        (line.replace(b'"format": 1', b'"format": 2'), "f:1: format: found 2, expected 1"),
-        (line.replace(b'"history"', b'"histori"'), "f:1: history: found nothing"),
         (b'{"stream": "s"}\n', "f:1: found no record"),
     ):
         with pytest.raises(RecordsError, match=re.escape(message)):

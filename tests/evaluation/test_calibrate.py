@@ -163,35 +163,6 @@ def test_calibration_round_trips(tmp_path):
         assert (fits.need_slow is None) == (not slow)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda tree: tree.update(need_fast=None, need_slow=tree["accept_fast"]), "need_fast: found null beside need_"),
-        (
-            lambda tree: tree["accept_slow"].update(base_rate=1.5),
-            "accept_slow.base_rate: found 1.5, expected a number in",
-        ),
-        (lambda tree: tree.update(folds={"a": {**tree}}), "folds.a: found another key than a number"),
-        (
-            lambda tree: tree.update(folds={"0": {**tree, "need_target": "given_accept"}}),
-            "folds.0.need_target: found given_accept, expected marginal, as for all folds",
-        ),
-    ],
-)
-def test_a_broken_calibration_is_refused(tmp_path, change, message):
-    path = tmp_path / "calibration.json"
-    write_calibration(path, protocol.calibrate(make_scores()))
-    tree = json.loads(path.read_text())
-    change(tree)
-    path.write_text(json.dumps(tree))
-    with pytest.raises(ValueError, match=message) as caught:
-        read_calibration(path)
-    assert str(caught.value).startswith(str(path))
-    path.write_text("{")
-    with pytest.raises(ValueError, match="found broken JSON"):
-        read_calibration(path)
-
-
 @pytest.mark.parametrize(("fitted", "scored"), [("marginal", "given_accept"), ("given_accept", "marginal")])
 def test_maps_of_one_meaning_of_need_are_refused_for_scores_of_the_other(tmp_path, fitted, scored):
     """p_need alone has a meaning: maps of acceptance apply to either."""

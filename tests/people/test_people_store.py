@@ -59,31 +59,12 @@ def test_export_and_import_round_trip_through_json():
             other.restore(read_export(tree, "f.json"))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda tree: tree.update(format=2), "f.json: format: found 2 .int., expected 1"),
-        (
-            lambda tree: tree["population"].update(spread=0.0),
-            "population.spread: found 0.0, expected a number from",
-        ),
-        (lambda tree: tree["people"][1].update(variance=-1.0), r"people\[1\].variance: found -1.0, expected"),
-        (lambda tree: tree["people"][1]["alarm"].pop(), r"people\[1\].alarm: found 17 numbers, expected 18"),
-        (lambda tree: tree["recalibration"].update(variance_bias=-1.0), "recalibration.variance_bias: found -1.0"),
-        (
-            lambda tree: tree["people"][1].update(number=1),
-            "found something twice .*, expected what --people_out writes",
-        ),
-        (lambda tree: tree["people"][1].update(number=0), r"people\[1\].number: found 0, expected a number from 1"),
-        (lambda tree: tree["people"][1].update(name="\ud800"), r"people\[1\].name: "),
-        (lambda tree: tree.update(highest_number=2), "f.json: highest_number: found 2, expected at least that of"),
-    ],
-)
-def test_another_export_is_refused(change, message):
+def test_a_person_who_stands_twice_in_an_export_is_refused():
     tree = filled().describe()
-    change(tree)
-    with pytest.raises(StoreError, match=message):
+    tree["people"][1]["number"] = 1
+    with pytest.raises(StoreError, match=r"found something twice .*, expected what --people_out writes"):
         restored(tree)
+    assert population_from({"format": 1, **OTHER._asdict()}, "p") == OTHER
 
 
 def test_nobody_gets_the_number_of_a_deleted_person():
@@ -116,17 +97,3 @@ def test_other_files_than_a_store_of_people_are_refused_and_stay_as_they_are(tmp
         with pytest.raises(StoreError, match=message):
             read_file(path)
         assert path.read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    ("tree", "message"),
-    [
-        ({**OTHER._asdict(), "scale": -0.1}, "p: scale: found -0.1, expected a number from 0 to 100"),
-        ({**OTHER._asdict(), "spread": 1e200}, "p: spread: found 1e[+]200, expected a number from 1e-09 to 100"),
-        ({**OTHER._asdict(), "format": 3}, "p: format: found 3, expected 1"),
-    ],
-)
-def test_a_population_is_four_numbers(tree, message):
-    assert population_from({"format": 1, **OTHER._asdict()}, "p") == OTHER
-    with pytest.raises(StoreError, match=message):
-        population_from(tree, "p")

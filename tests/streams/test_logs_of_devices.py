@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from prism_jax.streams.jsonl import StreamError, read_streams, write_streams
+from prism_jax.streams.jsonl import read_streams, write_streams
 from prism_jax.streams.published.activitywatch import read_activitywatch
 from prism_jax.streams.published.knowu import read_knowu
 
@@ -47,23 +47,11 @@ def test_a_noisy_twin_has_the_steps_of_its_log(tmp_path):
     assert not found.dropped and not found.split
 
 
-@pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        ({}, "found no logs of KnowU-Bench, expected files USER.json in the folder src/knowu_bench/user_logs or"),
-        ({"baker": {}}, r"baker.json: found \{\} \(dict\), expected a list of entries"),
-        (
-            {"baker": [{"time": "noon", "action": "x"}]},
-            r"baker.json: \[0\].time: found 'noon', expected a date and time",
-        ),
-        ({"baker": [CLEAN[0], {"time": "2026-03-01T07:00:10", "action": "x"}]}, r"\[1\].time: .* with a time zone, or"),
-        ({"baker": [{"time": "2026-03-01T07:00:10"}]}, r"baker.json: \[0\].action: found nothing"),
-    ],
-)
-def test_another_layout_of_logs_is_one_line(tmp_path, files, message):
-    with pytest.raises((StreamError, FileNotFoundError), match=message) as refused:
-        read_knowu(logs(tmp_path, **files))
-    assert "\n" not in str(refused.value)
+def test_a_folder_without_logs_is_named(tmp_path):
+    with pytest.raises(
+        FileNotFoundError, match=r"found no logs of KnowU-Bench, expected files USER.json in the folder"
+    ):
+        read_knowu(logs(tmp_path))
 
 
 def clock(minutes):
@@ -118,20 +106,3 @@ def test_windows_tabs_and_pauses_of_a_host_become_stretches_of_work(tmp_path):
     assert all(len(stream.steps) == len(stream.events) for stream in found.streams)
     write_streams(tmp_path / "out.jsonl", found.streams)
     assert read_streams(tmp_path / "out.jsonl") == found.streams
-
-
-def test_what_is_no_export_is_one_line(tmp_path):
-    for content, message in (
-        ([], "expected an object with keys"),
-        ({"buckets": {"a": 3}}, r"buckets\.a: found 3 \(int\), expected an object with keys"),
-        (
-            {"buckets": {"a": bucket("currentwindow") | {"events": [{"timestamp": "x", "data": {}}]}}},
-            r"buckets\.a\.events\[0\]\.time: found .x., exp",
-        ),
-        ({"buckets": {"a": bucket("afkstatus", (0, 1, {"status": "afk"}))}}, "found no window that was used, expected"),
-    ):
-        path = tmp_path / "aw-buckets-export.json"
-        path.write_text(json.dumps(content))
-        with pytest.raises(StreamError, match=message) as refused:
-            read_activitywatch(path)
-        assert "\n" not in str(refused.value)

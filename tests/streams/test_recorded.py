@@ -54,35 +54,6 @@ def break_it(path, change):
     path.write_text(json.dumps(steps))
 
 
-BROKEN = {
-    "two offers": (
-        lambda s: s[1].update(agent_response=["a", "b"]),
-        "[1].agent_response: found ['a', 'b'], expected",
-    ),
-    "no answer": (lambda s: s[1].pop("agent_response"), "[1].agent_response: found None, expected a list with at most"),
-    "no event": (lambda s: s[2].pop("observation"), "[2].observation: found nothing, expected this key"),
-    "an empty event": (lambda s: s[0]["observation"].update(event=" "), "[0].observation.event: found ' ', expected"),
-    "a number": (lambda s: s[0]["observation"].update(time=3), "[0].observation.time: found 3 (int), expected text"),
-    "no fields": (lambda s: s[3].pop("other_infomation"), "[3].other_infomation: found None, expected an object with"),
-    "a field of numbers": (
-        lambda s: s[3]["other_infomation"].update(Purpose=1),
-        "[3].other_infomation.Purpose: found",
-    ),
-    "half a character": (lambda s: s[1].update(agent_response=["\ud800"]), "[1].agent_response[0]: found the lone"),
-    "a step that is none": (lambda s: s.append(3), "[4]: found 3 (int), expected an object"),
-}
-
-
-@pytest.mark.parametrize("case", BROKEN)
-def test_another_layout_is_refused_by_file_and_step(case, tmp_path):
-    change, message = BROKEN[case]
-    path = shutil.copytree(TRACES, tmp_path / "traces") / "alpha" / "code_1.json"
-    break_it(path, change)
-    with pytest.raises(StreamError, match=f"^{re.escape(f'{path}: {message}')}") as error:
-        read_recorded(path.parents[1])
-    assert "\n" not in str(error.value)
-
-
 @pytest.mark.parametrize("cut", [lambda s: s.pop(), lambda s: s[0]["observation"].update(event="Another one.")])
 def test_models_that_saw_different_events_are_refused(cut, tmp_path):
     path = shutil.copytree(TRACES, tmp_path / "traces") / "beta" / "code_1.json"
@@ -91,11 +62,8 @@ def test_models_that_saw_different_events_are_refused(cut, tmp_path):
         read_recorded(path.parents[1])
 
 
-def test_a_time_in_no_format_and_a_folder_without_files_are_refused(tmp_path):
+def test_a_folder_without_files_is_refused(tmp_path):
     path = shutil.copytree(TRACES, tmp_path / "traces") / "alpha" / "code_1.json"
-    with pytest.raises(StreamError, match=r"code_1\.json: \[1\]\.time: found 'noon', expected epoch seconds or a time"):
-        break_it(path, lambda s: s[1]["observation"].update(time="noon"))
-        read_recorded(path.parent)
     (path.parents[1] / "stray.json").write_text("[]")
     with pytest.raises(FileNotFoundError, match=r"found stray\.json beside .*code_1\.json, expected files STREAM"):
         read_recorded(path.parents[1])

@@ -68,31 +68,10 @@ def test_one_question_may_be_asked_in_two_prompts_and_old_files_are_of_ours(tmp_
         assert list(gather(votes, ["a"], prompt).values()) == ([(verdict,)] if verdict is not None else [])
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"verdict": None}, "v.jsonl:2: problem: found None with the verdict None, expected a problem exactly"),
-        ({"problem": "late"}, "v.jsonl:2: problem: found 'late' with the verdict True"),
-        ({"step": -1}, "v.jsonl:2: step: found -1, expected at least 0"),
-        ({"question": "abc"}, "v.jsonl:2: question: found 'abc', expected a SHA-256"),
-        ({"judge": " "}, "v.jsonl:2: judge: found ' ', expected words"),
-        ({"time": "yesterday"}, "v.jsonl:2: time: found 'yesterday', expected ISO 8601"),
-        ({"cost": -0.1}, "v.jsonl:2: cost: found -0.1, expected US dollars"),
-        ({"stream": "s"}, "v.jsonl:2: judge: found a second verdict of 'a' on the same question (first on line 1)"),
-    ],
-)
-def test_a_bad_line_is_named(tmp_path, change, message):
+def test_a_second_verdict_and_a_missing_file_are_named(tmp_path):
     path = tmp_path / "v.jsonl"
-    path.write_text("\n".join(json.dumps({**GOOD, **extra}) for extra in ({}, {"stream": "t", **change})) + "\n")
-    with pytest.raises(VotesError) as error:
-        list(read_votes(path))
-    assert str(error.value).startswith(f"{tmp_path}/{message}")
-
-
-def test_a_line_that_is_no_object_is_named(tmp_path):
-    path = tmp_path / "v.jsonl"
-    path.write_text("[]\n")
-    with pytest.raises(VotesError, match=r"v.jsonl:1: found \[\] \(list\), expected an object"):
+    path.write_text(f"{json.dumps(GOOD)}\n" * 2)
+    with pytest.raises(VotesError, match=r"v.jsonl:2: judge: found a second verdict of 'a' .* \(first on line 1\)"):
         list(read_votes(path))
     with pytest.raises(FileNotFoundError, match=r"none.jsonl: no such file"):
         list(read_votes(tmp_path / "none.jsonl"))
