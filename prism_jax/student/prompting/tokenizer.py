@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import json
 import pathlib
-import reprlib
 import textwrap
 from array import array
 from collections.abc import Iterable
@@ -19,7 +18,7 @@ import tokenizers
 from etils import epath
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from prism_jax.runtime.files import on_disk, parse_json, read_bounded, write_text
+from prism_jax.runtime.files import on_disk, read_bounded, read_object, write_text
 from prism_jax.runtime.model_files import inside
 from prism_jax.student.prompting import pretokenizers
 
@@ -196,8 +195,5 @@ def _chat_template(folder: epath.Path) -> str | None:
     config = folder / "tokenizer_config.json"
     if not config.exists():
         return None
-    content = parse_json(read_bounded(config), str(config))
-    if not isinstance(content, dict):
-        raise ValueError(f"{config}: found {reprlib.repr(content)}, expected an object with keys")
-    template = content.get("chat_template")
+    template = read_object(config, "transformers").get("chat_template")
     return template if isinstance(template, str) else None
