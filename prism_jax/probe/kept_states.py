@@ -90,7 +90,7 @@ def states_of(
 ) -> list[Float[np.ndarray, "offers width"]]:
     """Returns the states of every stream's offers, from files of an earlier call where there are any.
 
-    The folder has one file per stream. Labels are not read.
+    The folder has one file per stream. Labels are not read. A call that was interrupted, once repeated, gives the same.
 
     Raises:
       ValueError, OSError, RuntimeError: for weights or streams that cannot be read; what was read until then is kept.
@@ -101,7 +101,7 @@ def states_of(
     if missing:
         epath.Path(folder).mkdir(parents=True, exist_ok=True)
         reader = load_reader(config)
-        for (_, path), states in zip(missing, reader.read([stream for stream, _ in missing]), strict=True):
+        for (_, path), states in zip(missing, reader.read([stream for stream, _ in missing], streams), strict=True):
             write_bytes(path, safetensors.numpy.save({"states": states}))
     return [safetensors.numpy.load(_read(path))["states"] for path in paths]
 

@@ -36,13 +36,16 @@ class Reader:
     blocks: tuple[int, ...]  # numbers of blocks, ascending; the states after each of them are read
     context: int  # maximum number of tokens up to the end of one decision; a longer stream is cut, as for the student
 
-    def read(self, streams: Sequence[Stream]) -> Iterator[Float[np.ndarray, "offers width"]]:
+    def read(
+        self, streams: Sequence[Stream], among: Sequence[Stream] = ()
+    ) -> Iterator[Float[np.ndarray, "offers width"]]:
         """Yields the states of each stream's offers, in the order of its steps and their offers.
 
-        The width is (2 · blocks) · D: at each block the mean over the offer's tokens, then the answer slot.
+        The width is (2 · blocks) · D: at each block the mean over the offer's tokens, then the answer slot. All are
+        padded to the largest of these streams and of those `among` which they are; other padding changes the last bits.
         """
         rows = [self.packed(stream) for stream in streams]
-        every = [row for parts in rows for row in parts]
+        every = [row for parts in (*rows, *map(self.packed, among)) for row in parts]
         if not every:
             return
         size = sizes(every)

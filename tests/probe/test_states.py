@@ -5,7 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from offers import make_stream
+from safetensors.numpy import load_file
 
+from prism_jax.probe import kept_states
+from prism_jax.probe.probe_config import StatesConfig
 from prism_jax.probe.states import Reader
 from prism_jax.streams.edit import map_candidates
 from prism_jax.student.attention import no_branches
@@ -32,6 +35,17 @@ def reader(model, template, draw_params):
 def read(reader):
     (states,) = reader.read([STREAM])
     return states
+
+
+def test_a_call_that_was_interrupted_gives_the_states_of_one_that_was_not(reader, tmp_path, monkeypatch):
+    monkeypatch.setattr(kept_states, "load_reader", lambda config: reader)
+    (tmp_path / "model.gguf").write_bytes(b"tensors")
+    config = StatesConfig(weights=str(tmp_path / "model.gguf"), blocks=reader.blocks)
+    streams = [make_stream(2, steps=40, most=3), STREAM]
+    _, whole = kept_states.states_of(streams, config, tmp_path / "states")
+    (lost,) = [path for path in (tmp_path / "states").iterdir() if np.array_equal(load_file(path)["states"], whole)]
+    lost.unlink()
+    np.testing.assert_array_equal(kept_states.states_of(streams, config, tmp_path / "states")[1], whole)
 
 
 def test_an_offer_has_the_states_of_its_own_conversation(reader, read):
