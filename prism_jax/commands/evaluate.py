@@ -135,6 +135,7 @@ def main() -> int | None:
         _evaluate_log(options)
         return None
     if options["scores"] is not None:
+        command.collect_seldom()
         command.keep_freed_memory()
         # Neither help nor a refused flag needs what reads files.
         from prism_jax.runs.scores_files import evaluate_scores
@@ -184,6 +185,7 @@ def _workdir(options: dict[str, Any]) -> str:
 
 def _evaluate_log(options: dict[str, Any]) -> None:
     """Evaluates a log of answers to offers."""
+    command.collect_seldom()
     command.keep_freed_memory()
     from prism_jax.evaluation.answers.columns import parse_columns
     from prism_jax.evaluation.answers.findings import Question

@@ -136,8 +136,13 @@ def critical_ratio(p_need: Reals, p_accept: Reals) -> Floats:
     Raises:
       ValueError: for a probability outside [0, 1] or shapes that do not broadcast.
     """
-    xp, p_need, p_accept = _probabilities(p_need, p_accept)
-    p_both = p_accept * p_need
+    _, p_need, p_accept = _probabilities(p_need, p_accept)
+    return critical_ratio_unchecked(p_need, p_accept)
+
+
+def critical_ratio_unchecked(p_need: Any, p_accept: Any) -> Any:
+    """`critical_ratio` without checks, on floating-point numbers that its caller has checked."""
+    xp, p_both = arrays.namespace(p_need, p_accept), p_accept * p_need
     largest = arrays.finfo(getattr(p_both, "dtype", np.dtype(np.float64))).max
     beyond = p_both * largest < 1  # p_both = 0, or a ratio above every finite number
     return xp.where(beyond, xp.inf, (1 - p_accept) / xp.where(beyond, 1.0, p_both))[()]

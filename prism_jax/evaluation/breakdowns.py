@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float64, Int64, UInt64
+from jaxtyping import Bool, Float64, Int64, UInt64
 
 from prism_jax.decision import calibration as measures
 from prism_jax.decision import metrics
@@ -124,6 +124,8 @@ class _Groups:
         deployed, point = self.deployed, data.point
         if data.steps.need_given_accept:
             self.need_weight = self.weight * np.nan_to_num(deployed.y_accept)
+        labelled = (deployed.y_need, self.need_weight), (deployed.y_accept, self.weight)
+        self.need_known, self.accept_known = (~np.isnan(y) & (weight > 0) for y, weight in labelled)
         everywhere = np.ones(len(self.weight), bool)
         decided = {
             "always": (everywhere, data.label("accept")),
@@ -138,32 +140,31 @@ class _Groups:
     def sums(self, members: Int64[np.ndarray, "members"]) -> GroupSums:
         """The sums of one group of steps."""
         data, deployed = self.data, self.deployed
-        judged = members[data.judged[members]]
+        judged = _of(members, data.judged)
         weight = self.weight[judged]
         costs = [(weight * values[judged]).sum() for values in (data.missed, *self.costs.values())]
         return GroupSums(
-            streams=np.unique(self.streams[np.unique(self.stream[members])]),
+            streams=np.unique(self.streams[np.flatnonzero(np.bincount(self.stream[members]))]),
             steps=len(members),
             judged=len(judged),
             offers=int(np.count_nonzero(deployed.decision[members])),
             mass=float(weight.sum()),
             costs=np.array(costs),
-            need=self._bins(deployed.p_need, deployed.y_need, self.need_weight, members),
-            accept=self._bins(deployed.p_accept, deployed.y_accept, self.weight, members),
+            need=_bins(deployed.p_need, deployed.y_need, self.need_weight, _of(members, self.need_known)),
+            accept=_bins(deployed.p_accept, deployed.y_accept, self.weight, _of(members, self.accept_known)),
         )
 
-    def _bins(
-        self,
-        p: Float64[np.ndarray, "steps"],
-        y: Float64[np.ndarray, "steps"],
-        weight: Float64[np.ndarray, "steps"],
-        members: Int64[np.ndarray, "members"],
-    ) -> measures.BinSums | None:
-        labelled = self._labelled(y, weight, members)
-        return measures.BinSums.of(p[labelled], y[labelled], weight[labelled]) if len(labelled) else None
 
-    @staticmethod
-    def _labelled(
-        y: Float64[np.ndarray, "steps"], weight: Float64[np.ndarray, "steps"], members: Int64[np.ndarray, "members"]
-    ) -> Int64[np.ndarray, "labelled"]:
-        return members[~np.isnan(y[members]) & (weight[members] > 0)]
+def _of(members: Int64[np.ndarray, "members"], chosen: Bool[np.ndarray, "steps"]) -> Int64[np.ndarray, "some"]:
+    """The members among some chosen steps."""
+    among = chosen[members]
+    return members if among.all() else members[among]
+
+
+def _bins(
+    p: Float64[np.ndarray, "steps"],
+    y: Float64[np.ndarray, "steps"],
+    weight: Float64[np.ndarray, "steps"],
+    labelled: Int64[np.ndarray, "labelled"],
+) -> measures.BinSums | None:
+    return measures.BinSums.of(p[labelled], y[labelled], weight[labelled]) if len(labelled) else None

@@ -208,6 +208,14 @@ class EvaluationData:
         return bool(self.judged.all())
 
     @functools.cached_property
+    def judged_labels(
+        self,
+    ) -> tuple[Float64[np.ndarray, "judged"], Float64[np.ndarray, "judged"], Float64[np.ndarray, "judged"] | None]:
+        """Need and acceptance labels of the judged steps; of their best candidates, where a step has several."""
+        best = self.of_judged(self.best_accept) if self.whole.several_candidates else None
+        return self.of_judged(self.label("need")), self.of_judged(self.label("accept")), best
+
+    @functools.cached_property
     def weight(self) -> Float64[np.ndarray, "judged"]:
         """The weight of each judged step's acceptance label."""
         return self.of_judged(acceptance_weight(self.steps))
@@ -316,13 +324,8 @@ class EvaluationData:
                 return Decided(*map(np.asarray, thinking.decide_by_value(fast, slow, *costs, moves, price, tokens)))
             margin = 1.0 if policy == "slow_only" else self.point.margin
             return Decided(*map(np.asarray, gate.decide_with_slow(fast, slow, *costs, margin)))
-        offer = gate.decide(
-            *fast,
-            *costs,
-            policy,
-            fixed_threshold=self.point.fixed_threshold,
-            base_rate=self.offer_rates,
-        )
+        rule = POLICIES[policy]
+        offer = gate.decide_unchecked(rule, *fast, *costs, self.point.fixed_threshold, self.offer_rates)
         return Decided(np.asarray(offer), np.zeros(len(self.steps), bool))
 
     @property

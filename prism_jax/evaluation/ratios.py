@@ -14,7 +14,7 @@ most 2 * `RATIOS` ratios, in O(steps + streams * RATIOS) of memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,12 +28,12 @@ from prism_jax.decision.audbc import (
     Events,
     ExpectedCost,
     best_label,
-    check_signals,
     expected_cost,
     offers_and_switches,
-    policy_signals,
 )
-from prism_jax.decision.passes import Pass
+from prism_jax.decision.costs.cost_curves import Labels, mean_cost
+from prism_jax.decision.costs.sweep import policy_signals_unchecked
+from prism_jax.decision.passes import BothPasses, Pass
 from prism_jax.decision.policies import answering_to_ratio
 from prism_jax.decision.thinking import Moves, by_value_unchecked
 from prism_jax.decision.uncertainty import SHARE, Cells, Resampled, interval
@@ -67,8 +67,8 @@ class ByValue(NamedTuple):
         offer, thinks = by_value_unchecked(self.fast, self.slow, 1.0, ratio, self.moves, self.price, self.tokens)
         return np.asarray(offer), np.where(thinks, self.thought, self.accept)
 
-    def mean_cost(self, weight: Steps, references: ExpectedCost) -> float:
-        """Mean cost over log-uniform ratios, at the middle of equal intervals; it needs no `references`."""
+    def mean_cost(self, weight: Steps) -> float:
+        """Mean cost over log-uniform ratios, at the middle of equal intervals."""
         middle = (np.arange(RATIOS) + 0.5) / RATIOS
         total = 0.0
         for ratio in map(float, LOW_RATIO * (HIGH_RATIO / LOW_RATIO) ** middle):
@@ -167,19 +167,38 @@ class Sweep(NamedTuple):
 
     def events(self, weight: Float64[np.ndarray, "judged"]) -> Events:
         """Where its offers begin, and where they change candidates, as the ratio grows."""
-        slow = self.slow.get("slow"), self.slow.get("margin", 0.0)
         gold, gold_slow, gold_best = (
             None if label is None else self.need * label for label in (self.accept, self.accept_slow, self.best)
         )
         best = best_label(gold, gold_slow, gold_best)
-        signals = check_signals(self.fast, *slow)
-        return offers_and_switches(signals, slow[1], gold, gold_slow, gold if best is None else best, weight)
+        return offers_and_switches(*self.signals, gold, gold_slow, gold if best is None else best, weight)
 
-    def mean_cost(self, weight: Steps, references: ExpectedCost) -> float:
-        """Mean cost over log-uniform ratios; `references` are those of these steps."""
-        ratios: dict[str, Any] = {"low": LOW_RATIO, "high": HIGH_RATIO, "weight": weight, **self.slow}
-        ratios |= {"y_accept_slow": self.accept_slow, "y_accept_best": self.best, "references": references}
-        return float(expected_cost(self.fast, self.need, self.accept, **ratios).cost)
+    @property
+    def signals(self) -> tuple[BothPasses, float]:
+        """The signals of both passes, and the margin."""
+        return BothPasses(self.fast, self.slow.get("slow", self.fast)), self.slow.get("margin", 0.0)
+
+    def mean_cost(self, labels: Callable[[Steps], Labels]) -> float:
+        """Mean cost over log-uniform ratios, with what labels of acceptance count as."""
+        best = best_label(self.accept, self.accept_slow, self.best, "y_accept")
+        of_slow = None if self.accept_slow is None else labels(self.accept_slow)
+        of_best = labels(self.accept if best is None else best)
+        return float(mean_cost(*self.signals, labels(self.accept), of_slow, of_best, LOW_RATIO, HIGH_RATIO))
+
+
+def mean_costs(policies: Sequence[tuple[Sweep | ByValue, Form]], weight: Steps) -> dict[tuple[str, Form], float]:
+    """The mean cost of each of some policies on the same steps, with these weights."""
+    known: dict[int, tuple[Steps, Labels]] = {}  # of arrays that several policies share, by their identity
+
+    def labels(accept: Steps) -> Labels:
+        if id(accept) not in known:
+            known[id(accept)] = accept, Labels.of(policies[0][0].need, accept, weight)
+        return known[id(accept)][1]
+
+    return {
+        (policy.policy, form): policy.mean_cost(weight) if isinstance(policy, ByValue) else policy.mean_cost(labels)
+        for policy, form in policies
+    }
 
 
 def deciding(data: EvaluationData) -> list[tuple[Sweep | ByValue, Form]]:
@@ -192,12 +211,11 @@ def deciding(data: EvaluationData) -> list[tuple[Sweep | ByValue, Form]]:
 def over_ratios(data: EvaluationData, form: Form, policy: str) -> Sweep | ByValue:
     """One of `answering_to_ratio` or of the data's `slow_policies`."""
     whole, judged = data.whole, data.of_judged
-    need, accept = judged(data.label("need")), judged(data.label("accept"))
-    best = judged(data.best_accept) if whole.several_candidates else None
+    need, accept, best = data.judged_labels
     fast = Pass(*map(judged, data.signals("fast", form)))
     if policy in answering_to_ratio():
-        rates = judged(data.offer_rates)
-        return Sweep(policy, policy_signals(*fast, policy, base_rate=rates), need, accept, {}, None, best)
+        signals = policy_signals_unchecked(*fast, policy, judged(data.offer_rates))
+        return Sweep(policy, signals, need, accept, {}, None, best)
     slow = Pass(*map(judged, data.signals("slow", form)))
     thought = judged(data.label("accept", data.everywhere_slow))
     if policy == "slow_on_value":

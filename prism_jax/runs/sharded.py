@@ -46,7 +46,7 @@ from prism_jax.scores.parts import Part, as_parquet, columns_of, gather, parts_o
 T = TypeVar("T")
 _AHEAD = 2
 """Parts that are handed out beyond the number of workers, so that none waits for the merging."""
-_SECONDS = 2.0
+_SECONDS = 5.0
 """How often what is merged so far is written, at most; and once it is complete."""
 _KEPT = ".unfinished"
 """Folder of what is merged so far, in that of the results."""

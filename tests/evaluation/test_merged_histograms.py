@@ -149,7 +149,8 @@ def test_known_orders_change_no_histogram(seed, n, few):
     """Whether values ascend in one of the orders, descend in it, or neither."""
     rng = np.random.default_rng(seed)
     p = rng.choice([0.2, 0.5, 0.7], n) if few else rng.random(n)
-    columns, orders = {"weight": rng.random(n)}, [rng.permutation(n), np.argsort(p)]
+    columns = {"weight": rng.random(n), "constant": np.full(n, 0.25)}
+    orders = [rng.permutation(n), np.argsort(p)]
     for values in (p, log_odds(p), 1 / (1 + p), rng.random(n)):
         bins, known_bins = np.empty(n, np.int32), np.empty(n, np.int32)
         plain = histograms.Histogram.of(None, values, columns, bins=bins)
@@ -157,3 +158,13 @@ def test_known_orders_change_no_histogram(seed, n, few):
         np.testing.assert_array_equal(known.value, plain.value)
         np.testing.assert_allclose(known.sums["weight"], plain.sums["weight"], rtol=1e-12)
         np.testing.assert_array_equal(known_bins, bins)
+        np.testing.assert_array_equal(known.sums["constant"], np.bincount(bins) * 0.25)
+
+
+@pytest.mark.parametrize("largest", [0, 100, 2**53, 2**62])
+def test_keys_are_sorted_with_room_for_their_places_and_without(largest):
+    keys = np.random.default_rng(0).integers(0, largest, 1000, endpoint=True)
+    keys[::7] = keys[0]
+    found, order = histograms._sorted(keys)
+    np.testing.assert_array_equal(order, np.argsort(keys, kind="stable"))
+    np.testing.assert_array_equal(found, keys[order])

@@ -184,7 +184,7 @@ def fit_inputs(p: Any, y: Any, weight: Any) -> tuple[np.ndarray, np.ndarray, np.
 
 def need_two_classes(labels: np.ndarray, w: np.ndarray, name: str = "y") -> None:
     """Raises ValueError unless both classes have a positive weight."""
-    mean = float(np.dot(w, labels)), float(np.dot(w, 1 - labels))
+    mean = float((w * labels).sum()), float((w * (1 - labels)).sum())  # one long dot product would start threads
     if min(mean) <= 0:
         only = 1 if mean[0] > 0 else 0
         raise ValueError(f"{name}: found only the label {only} on rows of positive weight, expected both classes")

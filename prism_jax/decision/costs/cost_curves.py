@@ -61,7 +61,6 @@ def expected_cost(
     weight: Vector | None = None,
     y_accept_slow: Vector | None = None,
     y_accept_best: Vector | None = None,
-    references: ExpectedCost | None = None,
 ) -> ExpectedCost:
     """Mean of the realised cost over log-uniform cost ratios in [low, high], in closed form.
 
@@ -82,8 +81,6 @@ def expected_cost(
         where the slow pass runs. None is `y_accept`. The constants decide about the candidates of `y_accept`.
       y_accept_best: Largest acceptance label of each step's candidates: with it silence counts whichever pass decides,
         and the oracle chooses that candidate. None is the larger of `y_accept` and `y_accept_slow`.
-      references: The costs of another policy on the same labels and weights, of which those of the constants and of the
-        oracle are taken; None computes them.
 
     Raises:
       ValueError: for a value outside its range, unequal lengths, empty input, a margin without slow signals, or
@@ -97,31 +94,9 @@ def expected_cost(
     of_slow = _slow_labels(signals, margin, y_need, y_accept_slow, y_both, weight)
     best = _best_labels(signals, y_need, y_accept, y_accept_slow, y_accept_best, y_both, weight) or labels
     xp = labels.xp
-
-    def missed(ratio: Any) -> Any:
-        """Integral of r / (1 + r) over log r up to these ratios, within the range."""
-        return xp.log1p(xp.clip(ratio, low, high)) - np.log1p(low)
-
-    def offered(ratio: Any) -> Any:
-        """Integral of 1 / (1 + r) over log r from these ratios on, within the range."""
-        return xp.log1p(1 / xp.clip(ratio, low, high)) - np.log1p(1 / high)
-
-    def mean_cost(ratio: Any, offer: _Labels) -> Any:
-        """Mean cost of the policy whose steps intervene from these ratios."""
-        costs = best.wanted * missed(ratio) + offer.refused * offered(ratio)
-        return costs.sum() / (labels.total * np.log(high / low))
-
-    critical = critical_ratio(signals, margin).ratio
-    cost = mean_cost(critical, labels)
-    if of_slow is not None:  # the slow pass's candidate is offered up to `stop`, the fast pass's from there on
-        _, stop = slow_ratios(signals, margin)
-        offers = of_slow.refused * (offered(critical) - offered(stop)) + labels.refused * offered(stop)
-        cost = (best.wanted * missed(critical) + offers).sum() / (labels.total * np.log(high / low))
-    if references is None:
-        always, never = mean_cost(xp.asarray(low), labels), mean_cost(xp.asarray(high), labels)
-        oracle = mean_cost(gate.critical_ratio(*best.as_signals), best)
-    else:
-        always, never, oracle = references.always, references.never, references.oracle
+    cost = mean_cost(signals, margin, labels, of_slow, best, low, high)
+    always, never = (_mean_cost(xp.asarray(end), labels, best, low, high) for end in (low, high))
+    oracle = _mean_cost(gate.critical_ratio(*best.as_signals), best, best, low, high)
     constant = xp.minimum(always, never)
     gap = constant - oracle
     closed = gap <= 0
@@ -129,7 +104,7 @@ def expected_cost(
     return ExpectedCost(cost, always, never, oracle, rescaled)
 
 
-class _Labels(NamedTuple):
+class Labels(NamedTuple):
     """The weighted cost of each step under either decision: `refused` if intervening, r * `wanted` if silent."""
 
     xp: Any
@@ -138,10 +113,43 @@ class _Labels(NamedTuple):
     total: Any
     as_signals: Pass
 
+    @classmethod
+    def of(cls, need: Any, accept: Any, weight: Any) -> Labels:
+        """Of checked float64 labels and weights of NumPy."""
+        return cls(np, weight * (1 - accept), weight * (need * accept), weight.sum(), Pass(need, accept))
+
+
+def mean_cost(
+    signals: BothPasses, margin: Scalar, labels: Labels, of_slow: Labels | None, best: Labels, low: Scalar, high: Scalar
+) -> Any:
+    """The `cost` of `expected_cost` without checks, by the labels of the two passes' candidates and of the best."""
+    critical = critical_ratio(signals, margin).ratio
+    if of_slow is None:
+        return _mean_cost(critical, labels, best, low, high)
+    # The slow pass's candidate is offered up to `stop`, the fast pass's from there on.
+    (missed, offered), (_, offered_fast) = (
+        _integrals(labels.xp, ratio, low, high) for ratio in (critical, slow_ratios(signals, margin)[1])
+    )
+    offers = of_slow.refused * (offered - offered_fast) + labels.refused * offered_fast
+    return (best.wanted * missed + offers).sum() / (labels.total * np.log(high / low))
+
+
+def _mean_cost(ratio: Any, offer: Labels, best: Labels, low: Scalar, high: Scalar) -> Any:
+    """Mean cost of a policy whose steps intervene from these ratios."""
+    missed, offered = _integrals(offer.xp, ratio, low, high)
+    costs = best.wanted * missed + offer.refused * offered
+    return costs.sum() / (offer.total * np.log(high / low))
+
+
+def _integrals(xp: Any, ratio: Any, low: Scalar, high: Scalar) -> tuple[Any, Any]:
+    """Integrals over log r within the range: of r / (1 + r) up to these ratios, and of 1 / (1 + r) from them on."""
+    inside = xp.clip(ratio, low, high)
+    return xp.log1p(inside) - np.log1p(low), xp.log1p(1 / inside) - np.log1p(1 / high)
+
 
 def _slow_labels(
     signals: BothPasses, margin: Scalar, y_need: Any, y_accept_slow: Any, y_both: Any, weight: Any
-) -> _Labels | None:
+) -> Labels | None:
     """The costs of the slow pass's candidates; None where they are the fast pass's."""
     if y_accept_slow is None:
         return None
@@ -155,7 +163,7 @@ def _slow_labels(
 
 def _best_labels(
     signals: BothPasses, y_need: Any, y_accept: Any, y_accept_slow: Any, y_accept_best: Any, y_both: Any, weight: Any
-) -> _Labels | None:
+) -> Labels | None:
     """The costs of each step's best candidate; None where steps have one candidate."""
     best = best_label(y_accept, y_accept_slow, y_accept_best, "y_accept")
     if best is not None and y_both is not None:
@@ -163,7 +171,7 @@ def _best_labels(
     return None if best is None else _labels(signals, y_need, best, None, weight)
 
 
-def _labels(signals: BothPasses, y_need: Any, y_accept: Any, y_both: Any, weight: Any) -> _Labels:
+def _labels(signals: BothPasses, y_need: Any, y_accept: Any, y_both: Any, weight: Any) -> Labels:
     """Checked labels as costs, and as the (need, accept) signals on which the gate acts as the oracle."""
     y_need, y_accept, y_both, weight = (arrays.as_array(value) for value in (y_need, y_accept, y_both, weight))
     check_rows(signals, y_need=y_need, y_accept=y_accept, y_both=y_both, weight=weight)
@@ -189,4 +197,4 @@ def _labels(signals: BothPasses, y_need: Any, y_accept: Any, y_both: Any, weight
         need = xp.where(accept > 0, wanted / xp.where(accept > 0, accept, 1), 0)
     mass = xp.ones_like(accept) if weight is None else xp.asarray(weight, dtype)
     as_signals = Pass(need.astype(floating), accept.astype(floating))
-    return _Labels(xp, mass * (1 - accept), mass * wanted, mass.sum(), as_signals)
+    return Labels(xp, mass * (1 - accept), mass * wanted, mass.sum(), as_signals)

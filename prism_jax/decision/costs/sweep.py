@@ -52,23 +52,29 @@ def policy_signals(
     xp = arrays.namespace(p_need, p_accept)
     p_need, p_accept = (arrays.as_float(xp.asarray(p)) for p in (p_need, p_accept))
     chosen = POLICIES[policy]
-    assert chosen.signals is not None, "a policy that answers to the cost ratio has signals"
     if chosen.needs_base_rate:
         if base_rate is None:
             raise ValueError("base_rate: found None, expected the acceptance rate of the calibration split")
         arrays.check_probability("base_rate", base_rate)
         base_rate = xp.full_like(p_accept, base_rate)
-    need, accept = chosen.signals(p_need, p_accept, base_rate)
-    return Pass(need if np.ndim(need) else xp.full_like(p_need, need), accept)
+    return policy_signals_unchecked(p_need, p_accept, policy, base_rate)
+
+
+def policy_signals_unchecked(p_need: Any, p_accept: Any, policy: str, base_rate: Any) -> Pass:
+    """`policy_signals` without checks, on floating-point arrays that its caller has checked."""
+    signals = POLICIES[policy].signals
+    assert signals is not None, "a policy that answers to the cost ratio has signals"
+    need, accept = signals(p_need, p_accept, base_rate)
+    return Pass(need if np.ndim(need) else arrays.namespace(p_need).full_like(p_need, need), accept)
 
 
 def critical_ratio(signals: BothPasses, margin: Any) -> CriticalRatio:
-    """The critical ratio of each step; the slow pass takes part if `margin` is above 0."""
+    """The critical ratio of each step, of checked signals; the slow pass takes part if `margin` is above 0."""
     xp = arrays.namespace(*signals.arrays)
     if margin == 0:
-        return CriticalRatio(xp.asarray(gate.critical_ratio(*signals.fast)), None)
+        return CriticalRatio(xp.asarray(gate.critical_ratio_unchecked(*signals.fast)), None)
     start, stop = slow_ratios(signals, margin)
-    slow = gate.critical_ratio(*signals.slow)
+    slow = gate.critical_ratio_unchecked(*signals.slow)
     return CriticalRatio(xp.clip(slow, start, stop), xp.asarray(slow > stop))
 
 
@@ -76,8 +82,8 @@ def slow_ratios(signals: BothPasses, margin: Any) -> tuple[Any, Any]:
     """The smallest and the largest cost ratio at which the slow pass of each step runs, for a margin above 0."""
     xp = arrays.namespace(*signals.arrays)
     high, low = signals.fast.accept + margin, signals.fast.accept - margin
-    start = xp.where(high >= 1, 0.0, gate.critical_ratio(signals.fast.need, xp.minimum(high, 1)))
-    return start, gate.critical_ratio(signals.fast.need, xp.maximum(low, 0))
+    start = xp.where(high >= 1, 0.0, gate.critical_ratio_unchecked(signals.fast.need, xp.minimum(high, 1)))
+    return start, gate.critical_ratio_unchecked(signals.fast.need, xp.maximum(low, 0))
 
 
 def check_signals(fast: Pass, slow: Pass | None, margin: Scalar) -> BothPasses:

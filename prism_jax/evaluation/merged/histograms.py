@@ -111,7 +111,8 @@ class Histogram:
         values = values[order]
         begins = np.append(True, values[1:] != values[:-1])[: len(values)]
         first = np.flatnonzero(begins)
-        sums = {name: column[order] for name, column in columns.items()}
+        same = {name: bool((column == column[:1]).all()) for name, column in columns.items()}  # in any order
+        sums = {name: column if same[name] else column[order] for name, column in columns.items()}
         if len(first) < len(values):
             sums = {name: np.add.reduceat(column, first) for name, column in sums.items()}
         if bins is not None:
@@ -202,9 +203,8 @@ class Area(NamedTuple):
         unit: Int64[np.ndarray, "events"],
     ) -> Float64[np.ndarray, "events"]:
         """`own_excess` of all events of some units."""
-        cell = unit * len(self.before_benefit) + bins
-        order = _order_of(cell)
-        cell, benefit = cell[order], np.append(0.0, np.cumsum(gold[order]))
+        cell, order = _sorted(unit * len(self.before_benefit) + bins)
+        benefit = np.append(0.0, np.cumsum(gold[order]))
         begins = np.append(True, cell[1:] != cell[:-1])
         edges, of_unit = benefit[np.append(np.flatnonzero(begins), len(cell))], np.bincount(unit, gold)
         before = np.empty(len(cell))
@@ -221,7 +221,7 @@ _BLOCK = 1 << 14
 def _whole_units(unit: Int64[np.ndarray, "steps"]) -> Iterator[tuple[slice, Int64[np.ndarray, "some"]]]:
     """Blocks of steps with all steps of their units, and numbers of these; one block where a unit stands apart."""
     begins = np.flatnonzero(np.append(True, unit[1:] != unit[:-1])[: len(unit)])
-    if len(begins) > np.count_nonzero(np.bincount(unit)):
+    if len(begins) > np.count_nonzero(np.bincount(unit[begins])):
         yield slice(None), unit
         return
     ends, first = np.append(begins[1:], len(unit)), 0
@@ -232,12 +232,18 @@ def _whole_units(unit: Int64[np.ndarray, "steps"]) -> Iterator[tuple[slice, Int6
         first = after
 
 
-def _order_of(keys: Int64[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
-    """The ascending order of numbers of at least 0, by 16 bits after the other, which NumPy sorts without comparing."""
-    order = np.argsort(keys.astype(np.uint16), kind="stable")
-    for shift in range(16, int(keys.max(initial=0)).bit_length(), 16):
-        order = order[np.argsort((keys[order] >> shift).astype(np.uint16), kind="stable")]
-    return order
+def _sorted(keys: Int64[np.ndarray, "n"]) -> tuple[Int64[np.ndarray, "n"], Int64[np.ndarray, "n"]]:
+    """Numbers of at least 0 in ascending order, and that order, in which equal ones stay in theirs.
+
+    NumPy sorts numbers faster than it finds their order, so each has its place in its lowest bits, where there is room.
+    """
+    bits = len(keys).bit_length()
+    if int(keys.max(initial=0)).bit_length() + bits > 63:
+        order = np.argsort(keys, kind="stable")
+        return keys[order], order
+    placed = (keys << bits) | np.arange(len(keys))
+    placed.sort()
+    return placed >> bits, placed & ((1 << bits) - 1)
 
 
 def area(histogram: Histogram) -> Area:

@@ -196,7 +196,7 @@ class Sums(Statistic):
         weight, mass = data.weight, data.weight.sum()
         need, accept, best = map(data.of_judged, (data.label("need"), data.label("accept"), data.best_accept))
         references = ratios.references_of(need, accept, best, weight)
-        means = {(policy.policy, form): policy.mean_cost(weight, references) * mass for policy, form in deciding}
+        means = {name: cost * mass for name, cost in ratios.mean_costs(deciding, weight).items()}
         return np.array([references.always, references.never, references.oracle], np.float64) * mass, means
 
     def _areas(self, data: EvaluationData, deciding: _Deciding) -> _Columns:

@@ -162,8 +162,8 @@ SURFACES = (
     Fault(
         "expected-cost-scale",
         "decision/costs/cost_curves.py",
-        "return costs.sum() / (labels.total * np.log(high / low))",
-        "return costs.sum() / (len(labels.refused) * np.log(high / low))",
+        "return costs.sum() / (offer.total * np.log(high / low))",
+        "return costs.sum() / (len(offer.refused) * np.log(high / low))",
         "Weighted mean costs are divided by the number of rows.",
         ("decision/test_curves.py",),
         vital=True,
