@@ -15,7 +15,14 @@ from jaxtyping import Float, Int
 
 from prism_jax.decision import arrays
 from prism_jax.decision.arrays import Floats, Scalar, Vector
-from prism_jax.decision.costs.cost_curves import HIGH_RATIO, LOW_RATIO, ExpectedCost, expected_cost
+from prism_jax.decision.costs.cost_curves import (
+    HIGH_RATIO,
+    LOW_RATIO,
+    CostLabels,
+    ExpectedCost,
+    expected_cost,
+    mean_cost_unchecked,
+)
 from prism_jax.decision.costs.curves import (
     BurdenBenefitCurve,
     Events,
@@ -31,6 +38,7 @@ from prism_jax.decision.costs.sweep import (
     check_gold,
     check_signals,
     policy_signals,
+    policy_signals_unchecked,
 )
 from prism_jax.decision.passes import BothPasses, Pass
 from prism_jax.decision.uncertainty.bootstrap import Cells, Method, interval
@@ -41,6 +49,7 @@ __all__ = [
     "LOW_RATIO",
     "Audbc",
     "BurdenBenefitCurve",
+    "CostLabels",
     "CriticalRatio",
     "Events",
     "ExpectedCost",
@@ -53,8 +62,10 @@ __all__ = [
     "burden_benefit_curve",
     "check_signals",
     "expected_cost",
+    "mean_cost_unchecked",
     "offers_and_switches",
     "policy_signals",
+    "policy_signals_unchecked",
 ]
 
 

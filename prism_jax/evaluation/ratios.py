@@ -25,14 +25,15 @@ from prism_jax.decision.audbc import (
     HIGH_RATIO,
     LOW_RATIO,
     Audbc,
+    CostLabels,
     Events,
     ExpectedCost,
     best_label,
     expected_cost,
+    mean_cost_unchecked,
     offers_and_switches,
+    policy_signals_unchecked,
 )
-from prism_jax.decision.costs.cost_curves import Labels, mean_cost
-from prism_jax.decision.costs.sweep import policy_signals_unchecked
 from prism_jax.decision.passes import BothPasses, Pass
 from prism_jax.decision.policies import answering_to_ratio
 from prism_jax.decision.thinking import Moves, by_value_unchecked
@@ -178,21 +179,21 @@ class Sweep(NamedTuple):
         """The signals of both passes, and the margin."""
         return BothPasses(self.fast, self.slow.get("slow", self.fast)), self.slow.get("margin", 0.0)
 
-    def mean_cost(self, labels: Callable[[Steps], Labels]) -> float:
+    def mean_cost(self, labels: Callable[[Steps], CostLabels]) -> float:
         """Mean cost over log-uniform ratios, with what labels of acceptance count as."""
         best = best_label(self.accept, self.accept_slow, self.best, "y_accept")
         of_slow = None if self.accept_slow is None else labels(self.accept_slow)
         of_best = labels(self.accept if best is None else best)
-        return float(mean_cost(*self.signals, labels(self.accept), of_slow, of_best, LOW_RATIO, HIGH_RATIO))
+        return float(mean_cost_unchecked(*self.signals, labels(self.accept), of_slow, of_best, LOW_RATIO, HIGH_RATIO))
 
 
 def mean_costs(policies: Sequence[tuple[Sweep | ByValue, Form]], weight: Steps) -> dict[tuple[str, Form], float]:
     """The mean cost of each of some policies on the same steps, with these weights."""
-    known: dict[int, tuple[Steps, Labels]] = {}  # of arrays that several policies share, by their identity
+    known: dict[int, tuple[Steps, CostLabels]] = {}  # of arrays that several policies share, by their identity
 
-    def labels(accept: Steps) -> Labels:
+    def labels(accept: Steps) -> CostLabels:
         if id(accept) not in known:
-            known[id(accept)] = accept, Labels.of(policies[0][0].need, accept, weight)
+            known[id(accept)] = accept, CostLabels.of(policies[0][0].need, accept, weight)
         return known[id(accept)][1]
 
     return {

@@ -94,7 +94,7 @@ def expected_cost(
     of_slow = _slow_labels(signals, margin, y_need, y_accept_slow, y_both, weight)
     best = _best_labels(signals, y_need, y_accept, y_accept_slow, y_accept_best, y_both, weight) or labels
     xp = labels.xp
-    cost = mean_cost(signals, margin, labels, of_slow, best, low, high)
+    cost = mean_cost_unchecked(signals, margin, labels, of_slow, best, low, high)
     always, never = (_mean_cost(xp.asarray(end), labels, best, low, high) for end in (low, high))
     oracle = _mean_cost(gate.critical_ratio(*best.as_signals), best, best, low, high)
     constant = xp.minimum(always, never)
@@ -104,7 +104,7 @@ def expected_cost(
     return ExpectedCost(cost, always, never, oracle, rescaled)
 
 
-class Labels(NamedTuple):
+class CostLabels(NamedTuple):
     """The weighted cost of each step under either decision: `refused` if intervening, r * `wanted` if silent."""
 
     xp: Any
@@ -114,13 +114,19 @@ class Labels(NamedTuple):
     as_signals: Pass
 
     @classmethod
-    def of(cls, need: Any, accept: Any, weight: Any) -> Labels:
+    def of(cls, need: Any, accept: Any, weight: Any) -> CostLabels:
         """Of checked float64 labels and weights of NumPy."""
         return cls(np, weight * (1 - accept), weight * (need * accept), weight.sum(), Pass(need, accept))
 
 
-def mean_cost(
-    signals: BothPasses, margin: Scalar, labels: Labels, of_slow: Labels | None, best: Labels, low: Scalar, high: Scalar
+def mean_cost_unchecked(
+    signals: BothPasses,
+    margin: Scalar,
+    labels: CostLabels,
+    of_slow: CostLabels | None,
+    best: CostLabels,
+    low: Scalar,
+    high: Scalar,
 ) -> Any:
     """The `cost` of `expected_cost` without checks, by the labels of the two passes' candidates and of the best."""
     critical = critical_ratio(signals, margin).ratio
@@ -134,7 +140,7 @@ def mean_cost(
     return (best.wanted * missed + offers).sum() / (labels.total * np.log(high / low))
 
 
-def _mean_cost(ratio: Any, offer: Labels, best: Labels, low: Scalar, high: Scalar) -> Any:
+def _mean_cost(ratio: Any, offer: CostLabels, best: CostLabels, low: Scalar, high: Scalar) -> Any:
     """Mean cost of a policy whose steps intervene from these ratios."""
     missed, offered = _integrals(offer.xp, ratio, low, high)
     costs = best.wanted * missed + offer.refused * offered
@@ -149,7 +155,7 @@ def _integrals(xp: Any, ratio: Any, low: Scalar, high: Scalar) -> tuple[Any, Any
 
 def _slow_labels(
     signals: BothPasses, margin: Scalar, y_need: Any, y_accept_slow: Any, y_both: Any, weight: Any
-) -> Labels | None:
+) -> CostLabels | None:
     """The costs of the slow pass's candidates; None where they are the fast pass's."""
     if y_accept_slow is None:
         return None
@@ -163,7 +169,7 @@ def _slow_labels(
 
 def _best_labels(
     signals: BothPasses, y_need: Any, y_accept: Any, y_accept_slow: Any, y_accept_best: Any, y_both: Any, weight: Any
-) -> Labels | None:
+) -> CostLabels | None:
     """The costs of each step's best candidate; None where steps have one candidate."""
     best = best_label(y_accept, y_accept_slow, y_accept_best, "y_accept")
     if best is not None and y_both is not None:
@@ -171,7 +177,7 @@ def _best_labels(
     return None if best is None else _labels(signals, y_need, best, None, weight)
 
 
-def _labels(signals: BothPasses, y_need: Any, y_accept: Any, y_both: Any, weight: Any) -> Labels:
+def _labels(signals: BothPasses, y_need: Any, y_accept: Any, y_both: Any, weight: Any) -> CostLabels:
     """Checked labels as costs, and as the (need, accept) signals on which the gate acts as the oracle."""
     y_need, y_accept, y_both, weight = (arrays.as_array(value) for value in (y_need, y_accept, y_both, weight))
     check_rows(signals, y_need=y_need, y_accept=y_accept, y_both=y_both, weight=weight)
@@ -197,4 +203,4 @@ def _labels(signals: BothPasses, y_need: Any, y_accept: Any, y_both: Any, weight
         need = xp.where(accept > 0, wanted / xp.where(accept > 0, accept, 1), 0)
     mass = xp.ones_like(accept) if weight is None else xp.asarray(weight, dtype)
     as_signals = Pass(need.astype(floating), accept.astype(floating))
-    return Labels(xp, mass * (1 - accept), mass * wanted, mass.sum(), as_signals)
+    return CostLabels(xp, mass * (1 - accept), mass * wanted, mass.sum(), as_signals)
