@@ -1,13 +1,14 @@
 """One property of every JSON that is read: with one field changed, it is refused in one line that names the field.
 
 A field is replaced by a value of every other kind, left out, or gets an unknown field beside it. What a reader takes
-nevertheless stands in `TAKEN`; bounds, rules between fields, and damaged bytes have tests of their own.
+nevertheless stands in `TAKEN`; `tests/test_shape_bounds.py` has bounds and rules between fields.
 """
 
 import copy
 import dataclasses
 import fnmatch
 import json
+import re
 
 import numpy as np
 import pytest
@@ -424,9 +425,6 @@ def outcomes(name, folder):
     kept = schema._validator.cache_info().currsize
     read(path)
     assert schema._validator.cache_info().currsize == kept  # none is made anew for every file
-    path.write_text(json.dumps(tree)[:-1])
-    with pytest.raises((ValueError, OSError), match=rf"^{folder}.*: found broken JSON at .*, expected "):
-        read(path)
     for place, change, other in mutations(tree):
         path.write_text(json.dumps(other, separators=(",", ":")) + "\n")
         before = sorted(folder.rglob("*"))
@@ -459,3 +457,23 @@ def test_one_changed_field_is_refused_in_one_line_that_names_it(name, tmp_path):
             keys = [key for key in place if isinstance(key, str)] or [""]
             assert ("nobody_knows" if change == "unknown" else keys[-1]) in message, (at, change, message)
     assert refused > 9
+
+
+NO_JSON = {
+    b'{"a": 1\n': "found broken JSON at column 8 (Expecting ',' delimiter), expected a JSON value",
+    b'{"a": 1}{"a": 1}\n': "found broken JSON at column 9 (Extra data), expected a JSON value",
+    b"\n": "found nothing, expected a JSON value",
+    b'{"a": 1, "a": 2}\n': "found key 'a' twice in one object, expected each key once",
+    b'{"a": "\xff"}\n': "found byte 0xff at 7, expected UTF-8",
+    b"[" * 100_000: "found brackets nested too deep, expected a JSON value",
+    b"1" * 5_000: "found a number with too many digits, expected a JSON value",
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_what_is_no_json_is_refused_in_one_line_that_names_the_file(name, tmp_path):
+    path, _, read = whole(name, tmp_path)
+    for content, said in NO_JSON.items():
+        path.write_bytes(content)
+        with pytest.raises((ValueError, OSError), match=f"^{tmp_path}.*: {re.escape(said)}$"):
+            read(path)

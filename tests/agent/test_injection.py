@@ -5,7 +5,6 @@ How far a text can persuade the model is measured, not tested: `studies.injectio
 
 import dataclasses
 import json
-import math
 import re
 
 import jax
@@ -278,74 +277,6 @@ def test_a_stream_full_of_attacks_does_not_touch_another(template):
     expected = signals(alone, lambda _: None)
     np.testing.assert_allclose(signals(crowded, attack), expected, atol=2e-5)
     assert crowded.history("victim") == alone.history("victim")
-
-
-REFUSED = {
-    "NaN": (lambda: Event(time=math.nan, text="x"), "time: found nan, expected a finite number of seconds"),
-    "infinity": (lambda: Event(time=-math.inf, text="x"), "time: found -inf, expected a finite number of seconds"),
-    "a far time": (
-        lambda: Event(time=2e15, text="x"),
-        "time: found 2e+15, expected a number of seconds of at most 1e+11",
-    ),
-    "10 MB": (
-        lambda: Event(time=0.0, text="x" * 10_000_000),
-        f"text: found 10000000 characters, expected at most {MOST_CHARACTERS}",
-    ),
-    "a 10 MB offer": (
-        lambda: Candidate(text="x" * 10_000_000),
-        f"text: found 10000000 characters, expected at most {MOST_CHARACTERS}",
-    ),
-    "half a pair": (
-        lambda: Event(time=0.0, text="a\ud83d"),
-        r"text: found the lone surrogate '\ud83d', expected text that UTF-8 can encode",
-    ),
-    "half a pair in an offer": (
-        lambda: Candidate(text="\udc00"),
-        r"text: found the lone surrogate '\udc00', expected text that UTF-8 can encode",
-    ),
-    "half a pair in a response": (
-        lambda: Candidate(response="\udc00"),
-        r"response: found the lone surrogate '\udc00', expected text that UTF-8 can encode",
-    ),
-    "no text": (lambda: Event(time=0.0, text=""), "text: found '', expected what happened, in words"),
-    "a blank offer": (lambda: Candidate(text=" \n"), r"text: found ' \n', expected text or null"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_read_is_refused_by_name(case):
-    make, message = REFUSED[case]
-    with pytest.raises(ValueError) as error:
-        make()
-    assert message in str(error.value)
-    assert len(str(error.value)) < 200
-
-
-IN_JSON = {
-    "half a pair": (
-        '{"time": 0, "text": "\\ud83d"}',
-        r"events[0].text: found the lone surrogate '\ud83d', expected text that UTF-8 can encode",
-    ),
-    "a clock that runs backwards": (
-        '{"time": 9, "text": "x"}, {"time": 3, "text": "x"}',
-        "events[1].time: found 3.0, expected at least 9.0: events are in time order",
-    ),
-    "a text twice": (
-        '{"time": 0, "text": "x", "text": "y"}',
-        "found key 'text' twice in one object, expected each key once",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", IN_JSON)
-def test_streams_in_json_are_refused_by_line_and_field(case, tmp_path):
-    events, message = IN_JSON[case]
-    path = tmp_path / "streams.jsonl"
-    fine = '{"id": "fine", "events": [{"time": 0, "text": "x"}], "steps": []}\n'
-    path.write_text(f'{fine}{{"id": "s", "events": [{events}], "steps": []}}\n')
-    with pytest.raises(StreamError) as error:
-        read_streams(path)
-    assert str(error.value).startswith(f"{path}:2: ") and message in str(error.value)
 
 
 def test_two_streams_of_one_id_are_refused_by_that_id(tmp_path):

@@ -163,14 +163,9 @@ def test_other_records_are_named_and_left_alone(path):
         assert path.read_bytes() == b"".join(content)
 
 
-def test_a_line_that_is_no_record_is_named(path):
-    line = filled(path)[0]
-    for content, message in (
-        (line[:50] + b"\n", "f:1: found broken JSON"),
-        (b'{"stream": "s"}\n', "f:1: found no record"),
-    ):
-        with pytest.raises(RecordsError, match=re.escape(message)):
-            parse_record(content, "f:1")
+def test_a_line_that_is_no_record_is_named():
+    with pytest.raises(RecordsError, match="f:1: found no record"):
+        parse_record(b'{"stream": "s"}\n', "f:1")
 
 
 def test_one_agent_at_a_time_has_the_file(path):

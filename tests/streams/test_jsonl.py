@@ -150,25 +150,9 @@ def test_fields_at_their_default_are_left_out_and_text_stays_readable(tmp_path):
 C = ("steps", 1, "candidates", 0)
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        (b'{"id": "a", "events": [{"ti', "found broken JSON at column 25 (Unterminated string starting at), expected"),
-        (b"\n", "found nothing, expected a JSON value"),
-        (b"[1, 2]\n", "found [1, 2] (list), expected an object with keys"),
-        (b'{"id": "a", "id": "b"}\n', "found key 'id' twice in one object, expected each key once"),
-        (b'{"id": "\xff"}\n', "found byte 0xff at 8, expected UTF-8"),
-        (b"[" * 100_000 + b"\n", "found brackets nested too deep, expected a JSON value"),
-        (b"1" * 5_000 + b"\n", "found a number with too many digits, expected a JSON value"),
-        (json.dumps(FULL).encode() * 2, "found broken JSON at column "),
-    ],
-)
-def test_broken_lines_are_named(tmp_path, line, message):
-    path = _write(tmp_path, {**FULL, "id": "before"}, line)
-    with pytest.raises(StreamError) as caught:
-        read_streams(path)
-    assert str(caught.value).startswith(f"{path}:2: {message}")
-    assert "\n" not in str(caught.value)
+def test_a_broken_line_is_named_by_its_number(tmp_path):
+    with pytest.raises(StreamError, match=r"streams\.jsonl:2: found broken JSON at column 25 \(Unterminated string"):
+        read_streams(_write(tmp_path, FULL, b'{"id": "a", "events": [{"ti'))
 
 
 def test_every_truncation_is_noticed(tmp_path):
