@@ -94,6 +94,13 @@ BEYOND = {
         ("buckets.window.events.0.timestamp", "x", "buckets.window.events[0].time: found 'x', exp"),
         ("buckets.window.type", "afkstatus", "found no window that was used, expected"),
     ],
+    "judgements": [
+        ("obs.0.event", " ", "obs[0].event: found ' ', expected words"),
+        ("pred_task", "", "pred_task: found '', expected words"),
+        ("pred_task", "\ud83d", "pred_task: found the lone surrogate '\\ud83d', expected text that UTF-8"),
+        ("annotation", [], "annotation: found an empty list, expected at least one entry"),
+        ("annotation.1", 1, "annotation[1]: found 1 (int), expected true or false"),
+    ],
     "traces": [
         ("", [], "found an empty list, expected at least one"),
         ("0.observation.event", " ", "[0].observation.event: found ' ', expected words"),

@@ -50,6 +50,7 @@ from prism_jax.runtime.digests import write_digests
 from prism_jax.runtime.files import read_object
 from prism_jax.streams import Candidate, Event
 from prism_jax.streams.jsonl import encode_stream, read_streams
+from prism_jax.streams.proactivebench_source import _stream_files, read_judgements
 from prism_jax.streams.published.activitywatch import read_activitywatch
 from prism_jax.streams.published.contextagent import read_contextagent
 from prism_jax.streams.published.knowu import read_knowu
@@ -200,6 +201,10 @@ WINDOWS = {"buckets": {"window": {"type": "currentwindow", "hostname": "den", "e
 FIELDS = {"Purpose": "To work.", "Thoughts": "Hm.", "Response": "Shall I?"}
 RECORDED = [{"observation": {"time": "Day 1, 9:00 AM", "event": "Looks."}, "agent_response": ["Mend it."]}]
 RECORDED[0] |= {"other_infomation": FIELDS}
+JUDGED = {"obs": [{"time": "3.5", "event": "Looks."}], "pred_task": "Mend it?", "valid": True, "help_needed": True}
+JUDGED |= {"annotation": [True, False]}
+JUDGEMENTS = "dataset/reward_data/train_data.jsonl"
+STEPS = [{"observation": {"event": "Looks."}}]
 SAID = [{"from": "human", "value": json.dumps({"Time": "Day 1, 9:00 AM", "Event": "Looks."})}]
 SAID += [{"from": "gpt", "value": json.dumps(FIELDS | {"Proactive Task": "Mend it."})}]
 ADAPTERS = {"peft_type": "LORA", "bias": "none", "init_lora_weights": True, "r": 2, "lora_alpha": 4.0}
@@ -233,7 +238,7 @@ def in_folder(read, levels=0, listed=False):
     def read_folder(path):
         if listed:
             write_digests(epath.Path(path.parent))
-        read(path.parents[levels])
+        read(epath.Path(path.parents[levels]))
 
     return read_folder
 
@@ -329,6 +334,8 @@ TAKEN = {
         "unknown": ". buckets.window *.0 *.data",
         "another": "*.events *.data *.duration",
     },
+    "judgements": {"null": "pred_task", "unknown": ". obs.0"},
+    "judged streams": {"unknown": "0 0.observation"},
     "traces": {"any": "0.agent_response* 0.other_infomation*", "unknown": "0 0.observation"},
     "recorded answers": {
         "null": "0.other_infomation.*",
@@ -388,6 +395,8 @@ SHAPES = {
     "moments": ("data/cab/cab_train.json", {"row-1": MOMENT}, in_folder(read_contextagent, 2)),
     "phone's log": ("src/knowu_bench/user_logs/baker.json", [LOGGED], in_folder(read_knowu, 3)),
     "windows": ("aw.json", WINDOWS, read_activitywatch),
+    "judgements": (JUDGEMENTS, JUDGED, in_folder(lambda folder: list(read_judgements(folder, JUDGEMENTS)), 2)),
+    "judged streams": ("dataset/test_data/code_1.json", STEPS, in_folder(_stream_files, 2)),
     "traces": ("code_1.json", RECORDED, read_trace),
     "recorded answers": ("code_1.json", RECORDED, in_folder(read_recorded)),
     "conversations": ("rows.jsonl", {"conversations": SAID}, read_sharegpt),
