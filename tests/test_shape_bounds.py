@@ -77,6 +77,11 @@ BEYOND = {
         ("steps.0.recorded", {f"k{i}": 0 for i in range(60_000)}, "recorded: found 60000 keys, expected at most 1000"),
         ("steps.0.a\udc80", 1, "steps[0].'a\\udc80': found an unknown key, expected one of event, candidates"),
     ],
+    "stated": [
+        ("p_need", 1.5, "p_need: found 1.5, expected a number from 0 to 1"),
+        ("p_accept", [0.1, 0.2], "p_accept: found 2 numbers, expected 1"),
+        ("text", "x", "text: found an unknown key"),
+    ],
     "votes": [
         ("verdict", None, "problem: found None with the verdict None, expected a problem exactly"),
         ("problem", "late", "problem: found 'late' with the verdict True"),
