@@ -1,8 +1,8 @@
 """A block for one new token per row on an NVIDIA GPU, in eight kernels: what decoding loses there is between kernels.
 
 Written with Pallas for Triton. A product reads its matrix once, with the norm before it and the gate or the residual
-stream after it in the same kernel. Attention is split over the cached positions, so that one row occupies the whole
-GPU, and reads the pages of a pool where they lie. Values equal those of `layers.Block` up to the order of sums.
+stream after it in the same kernel. Attention of few rows is split over the cached positions, so that they occupy the
+whole GPU, and reads the pages of a pool where they lie. Values equal those of `layers.Block` up to the order of sums.
 
 Dimensions: B batch, D hidden width, i and o widths of a product, N query heads, K key/value heads, G = N / K, H head
 width, C cached positions, c positions of a page or row of the cache, n pages per row.
@@ -246,14 +246,18 @@ class _Runs(NamedTuple):
 
 
 def attend_in_runs(q: Float[Array, "B N H"], cached: Sequence[Cached]) -> Float[Array, "B N H"]:
-    """Attention of scaled queries over the visible positions of caches; a run of positions gives a partial softmax."""
+    """Attention of scaled queries over the visible positions of caches, the first of which must have one for each row.
+
+    A run of positions gives a partial softmax, but where rows and key heads alone occupy the GPU, a program takes all.
+    """
     (rows, heads, width), own = q.shape, cached[0].keys.shape[1]
+    split = max(1, _PROGRAMS // (rows * own))  # runs of a cache at most
     shapes: list[_Runs] = []
     inputs: list[Array | np.ndarray] = []
     for keys, values, seen, table in cached:
         tile = math.gcd(keys.shape[3], _TILE)
         tiles = seen.shape[1] // tile
-        count = -(-tiles // max(_TILES, -(-tiles * rows * own // _PROGRAMS)))
+        count = -(-tiles // max(_TILES, -(-tiles // split)))
         shapes.append(_Runs(tile, -(-tiles // count), count))
         stop = jnp.max(jnp.where(seen, jnp.arange(1, seen.shape[1] + 1), 0), axis=1, keepdims=True)
         pages = np.arange(rows, dtype=np.int32)[:, None] if table is None else jnp.asarray(table)
@@ -267,25 +271,40 @@ def attend_in_runs(q: Float[Array, "B N H"], cached: Sequence[Cached]) -> Float[
     def part(last: int) -> pl.BlockSpec:
         return pl.BlockSpec((None, None, None, ROWS, last), lambda row, head, run: (row, head, run, 0, 0))
 
-    grid, group = (rows, own, sum(runs.number for runs in shapes)), heads // own
-    values, total, peak = pl.pallas_call(
-        functools.partial(_attend, shapes=shapes, group=group),
-        out_shape=[jax.ShapeDtypeStruct((*grid, group, last), jnp.float32) for last in (width, 1, 1)],
+    grid, group = (rows, own, 1 if split == 1 else sum(runs.number for runs in shapes)), heads // own
+    widths, dtype = ((width,), q.dtype) if split == 1 else ((width, 1, 1), jnp.dtype(jnp.float32))
+    values, *weights = pl.pallas_call(
+        functools.partial(_attend_whole if split == 1 else _attend, shapes=shapes, group=group),
+        out_shape=[jax.ShapeDtypeStruct((*grid, group, last), dtype) for last in widths],
         grid=grid,
         in_specs=[
             pl.BlockSpec((None, None, ROWS, width), lambda row, head, run: (row, head, 0, 0)),
             *map(spec, inputs),
         ],
-        out_specs=[part(width), part(1), part(1)],
+        out_specs=[*map(part, widths)],
         compiler_params=triton.CompilerParams(num_warps=4, num_stages=3),
         name="attend",
     )(q.reshape(rows, own, group, width), *inputs)
+    if split == 1:
+        return values.reshape(q.shape)
+    total, peak = weights
     # Sums that are written out, run by run, become one kernel of XLA, and reductions two.
     runs = range(grid[2])
     top = functools.reduce(jnp.maximum, (peak[:, :, run] for run in runs))
     factors = [jnp.exp(peak[:, :, run] - top) for run in runs]
     above, below = (sum(part[:, :, run] * factors[run] for run in runs) for part in (values, total))
     return (above / below).reshape(q.shape).astype(q.dtype)
+
+
+def _attend_whole(q: Any, *refs: Any, shapes: Sequence[_Runs], group: int) -> None:
+    """The program of all positions of a row, for the queries that share a key head."""
+    *inputs, out = refs
+    inside = (jnp.arange(ROWS) < group)[:, None]
+    queries = triton.load(q.at[...], mask=inside, other=0.0)
+    made = _none(queries)
+    for place, runs in enumerate(shapes):
+        made = _run(queries, inputs[5 * place : 5 * place + 5], jnp.int32(0), runs, made)
+    triton.store(out.at[...], (made[0] / made[1]).astype(out.dtype), mask=inside)
 
 
 def _attend(q: Any, *refs: Any, shapes: Sequence[_Runs], group: int) -> None:
@@ -299,13 +318,21 @@ def _attend(q: Any, *refs: Any, shapes: Sequence[_Runs], group: int) -> None:
         @pl.when((number >= first) & (number < first + runs.number))
         def _(cache: Any = cache, first: int = first, runs: _Runs = runs) -> None:
             queries = triton.load(q.at[...], mask=inside, other=0.0)
-            made = _run(queries, cache, (number - first) * runs.tiles, runs)
+            made = _run(queries, cache, (number - first) * runs.tiles, runs, _none(queries))
             for ref, value in zip((out, total, peak), made, strict=True):
                 triton.store(ref.at[...], value, mask=inside)
 
 
-def _run(queries: Array, cache: Sequence[Any], first: Array, runs: _Runs) -> tuple[Array, Array, Array]:
-    """Values, weights and peaks of the softmax over one run, up to the last visible position."""
+def _none(queries: Array) -> tuple[Array, Array, Array]:
+    """Values, weights and peaks of the softmax over no position."""
+    none = jnp.zeros((ROWS, 1), jnp.float32)
+    return jnp.zeros(queries.shape, jnp.float32), none, none + _HIDDEN
+
+
+def _run(
+    queries: Array, cache: Sequence[Any], first: Array, runs: _Runs, before: tuple[Array, Array, Array]
+) -> tuple[Array, Array, Array]:
+    """Values, weights and peaks of the softmax over the positions `before` and one run, up to the last visible one."""
     keys, values, seen, stop, table = cache
     tile, per = runs.tile, keys.shape[2] // runs.tile  # tiles of a page
 
@@ -319,6 +346,5 @@ def _run(queries: Array, cache: Sequence[Any], first: Array, runs: _Runs) -> tup
         sums = sums * kept + triton.dot(weights.astype(values.dtype), values[page, at, :])
         return sums, weight * kept + jnp.sum(weights, axis=1, keepdims=True), above
 
-    none = jnp.zeros((ROWS, 1), jnp.float32)
     last = jnp.minimum(first + runs.tiles, (stop[0] + tile - 1) // tile)
-    return jax.lax.fori_loop(first, last, add, (jnp.zeros(queries.shape, jnp.float32), none, none + _HIDDEN))
+    return jax.lax.fori_loop(first, last, add, before)

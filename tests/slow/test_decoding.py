@@ -36,9 +36,13 @@ def cache_of(config, count, length, seed):
 
 
 @pytest.mark.parametrize("qk_norm", [True, False])
-@pytest.mark.parametrize("rows", [ROWS, decoding.ROWS + 1])
-def test_a_token_is_read_as_by_the_blocks(rows, qk_norm):
+@pytest.mark.parametrize(
+    ("rows", "programs"),
+    [(ROWS, decoding._PROGRAMS), (decoding.ROWS + 1, decoding._PROGRAMS), pytest.param(ROWS, 11, id="rows suffice")],
+)
+def test_a_token_is_read_as_by_the_blocks(rows, programs, qk_norm, monkeypatch):
     """After pages of a trunk and visible rows of a cache of its own, in which only the new position is written."""
+    monkeypatch.setattr(decoding, "_PROGRAMS", programs)
     config = dataclasses.replace(CONFIG, qk_norm=qk_norm)
     model = Qwen3(config)
     params = unstack_layers(jax.tree.map(lambda leaf: leaf * 3, model.init(jax.random.key(0))))
