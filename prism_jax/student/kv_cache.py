@@ -11,7 +11,6 @@ positions, K key/value heads, H head width, D hidden width.
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -78,12 +77,13 @@ Attend = Callable[[Any, Array, Array, Array], tuple[Array, LayerCache]]
 def unstack_layers(params: Params, compute: Compute = "float32") -> Params:
     """Converts stacked layers to a tuple of one dict per layer, with products joined by `layers.join`, for `read`."""
     count = jax.tree.leaves(params["layers"])[0].shape[0]
+    return params | {"layers": tuple(_layer(params["layers"], np.int32(i), compute) for i in range(count))}
 
-    @jax.jit
-    def split(layers: Params) -> tuple[Params, ...]:
-        return tuple(join(jax.tree.map(operator.itemgetter(i), layers), compute) for i in range(count))
 
-    return params | {"layers": split(params["layers"])}
+@functools.partial(jax.jit, static_argnums=2)
+def _layer(layers: Params, number: Int[Array | np.ndarray, ""], compute: Compute) -> Params:
+    """One of stacked layers, joined; one program takes any, since a program of all compiles longer."""
+    return join(jax.tree.map(lambda leaf: leaf[number], layers), compute)
 
 
 def capacity_of(cache: Cache) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Collection, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -105,11 +105,25 @@ def listed(names: Collection[str]) -> str:
 
 
 def not_finite(placed: Sequence[Parameter], dtype: str) -> list[str]:
-    """The names of the tensors that are not finite everywhere in a dtype; computed on the devices, by one program."""
-    each = _all_finite([parameter.leaf for parameter in placed], dtype, tuple(p.stacked for p in placed))
+    """The names of the tensors that are not finite everywhere in a dtype.
+
+    NumPy finds them in the host's memory, which one CPU works in, too; elsewhere the devices do, by one program.
+    """
+    leaves, stacked = [parameter.leaf for parameter in placed], tuple(parameter.stacked for parameter in placed)
     names = [name for parameter in placed for name in parameter.tensors]
-    finite = np.concatenate([np.atleast_1d(own) for own in each])
+    if all(map(_on_host, leaves)):
+        arrays = [
+            np.asarray(leaf) if layers else np.asarray(leaf)[None] for leaf, layers in zip(leaves, stacked, strict=True)
+        ]
+        with np.errstate(over="ignore"):
+            finite = [np.isfinite(part.astype(dtype, copy=False)).all() for array in arrays for part in array]
+    else:
+        finite = [*np.concatenate([np.atleast_1d(own) for own in _all_finite(leaves, dtype, stacked)])]
     return [name for name, good in zip(names, finite, strict=True) if not good]
+
+
+def _on_host(leaf: Any) -> bool:
+    return isinstance(leaf, np.ndarray) or [device.platform for device in leaf.devices()] == ["cpu"]
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))

@@ -265,8 +265,10 @@ def test_dtypes_that_are_none_of_the_three(dtype, folder, params, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_numbers_that_are_not_finite_are_named(folder):
+@pytest.mark.parametrize("on_host", [True, False])
+def test_numbers_that_are_not_finite_are_named(folder, on_host, monkeypatch):
     """Numbers that are not finite in the file, and numbers that overflow the requested dtype."""
+    monkeypatch.setattr("prism_jax.student.weights.names._on_host", lambda leaf: on_host)
 
     def change(tensors):
         tensors["model.layers.1.mlp.up_proj.weight"][3, 5] = 1e6
