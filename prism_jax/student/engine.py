@@ -45,7 +45,7 @@ from prism_jax.student.trunks import Trunk, Trunks
 
 _PLACES = 8  # marked places per row are padded to a multiple of this
 _WIDER, _LONGER = 8, 4  # from one class of pages per stream, and of new tokens, to the next
-_SMALLEST, _LARGER = 1 << 26, 4  # bytes of a pool that grows, and from one of its sizes to the next
+_SMALLEST, _LARGER = 1 << 27, 4  # bytes of a pool that grows, and from one of its sizes to the next
 
 
 class ReadRequest(NamedTuple):
