@@ -108,14 +108,12 @@ def train_ours(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     import numpy as np
     from next_token import make_next_token_step
 
-    from prism_jax.student.dispatch import platform
     from prism_jax.student.sharding import make_mesh
-    from prism_jax.training.memory.estimate import fitted
-    from prism_jax.training.memory.plan import step_shape
-    from prism_jax.training.memory.shapes import device_memory
+    from prism_jax.training.job import step_shape
+    from prism_jax.training.memory.estimate import fitted_here
     from prism_jax.training.optimization.step import init_state
 
-    shape = fitted(step_shape(recipe(args))[0], platform(), device_memory(jax.devices()[0]))
+    shape = fitted_here(step_shape(recipe(args))[0])
     model, training = shape.slots.model, shape.training
     step = make_next_token_step(model, training)
     state = init_state(model, training, make_mesh(), jax.random.key(0))

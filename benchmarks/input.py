@@ -42,7 +42,8 @@ from prism_jax.student.scoring.slots import Slots
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.input_pipeline import batches, pack_split
 from prism_jax.training.loss_config import LossConfig
-from prism_jax.training.optimization.step import init_state, make_step
+from prism_jax.training.optimization.objective import Objective
+from prism_jax.training.optimization.step import StepShape, init_state, make_step
 from prism_jax.training.run_config import TrainingConfig, Unit
 
 
@@ -55,7 +56,8 @@ class Trainer:
         shapes = 3 if unit == "decisions" else 1
         split = pack_split(streams, template, 4096, unit=unit, buckets=shapes, batch=batch)
         slots = Slots(model, template.yes, template.no, 1, buckets=tuple(bucket.size for bucket in split.buckets))
-        self.step = make_step(slots, config, LossConfig(response=0.0), OperatingPoint(), make_mesh())
+        objective = Objective(slots, LossConfig(response=0.0), OperatingPoint())
+        self.step = make_step(StepShape(objective, config, split.rows[0], make_mesh()))
         self.state = init_state(model, config, make_mesh(), jax.random.key(0))
         self.iterator = batches(split, batch, 0)
         shapes_compiled: set[tuple[int, ...]] = set()

@@ -31,15 +31,14 @@ from prism_jax.runs.machine import compile_elsewhere, launch_settings
 from prism_jax.runtime import command
 from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.student.attention import attend, tree_mask
-from prism_jax.student.dispatch import attention_path, platform
+from prism_jax.student.dispatch import attention_path
 from prism_jax.student.flash import flash_masks, flash_tree
 from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.prompting.packing import Packed
 from prism_jax.training.compiled.cards import CARDS
-from prism_jax.training.memory.estimate import fitted
-from prism_jax.training.memory.plan import step_shape
-from prism_jax.training.memory.shapes import StepShape, abstract_batch, device_memory
-from prism_jax.training.optimization.step import init_state, make_step
+from prism_jax.training.job import step_shape
+from prism_jax.training.memory.estimate import fitted_here
+from prism_jax.training.optimization.step import StepShape, init_state, make_step
 from prism_jax.training.run_config import RunConfig
 
 TURNS = 5
@@ -48,7 +47,7 @@ TURNS = 5
 def run_step(shape: StepShape) -> dict[str, float]:
     """Seconds of a step and the highest memory in use per device, in GiB (0 where the platform does not say)."""
     state = init_state(shape.slots.model, shape.training, shape.mesh, jax.random.key(0))
-    step = make_step(shape.slots, shape.training, shape.loss, shape.point, shape.mesh)
+    step = make_step(shape)
     batch = random_batch(shape)
     seconds = []
     for _ in range(TURNS + 2):
@@ -71,7 +70,7 @@ def random_batch(shape: StepShape) -> Packed:
             value = np.full(leaf.shape, {"stop": shape.size.trunk, "branch": 1, "response_weight": 1}.get(name, 0))
         return jax.device_put(value.astype(leaf.dtype), leaf.sharding)
 
-    return Packed(**{n: None if x is None else fill(n, x) for n, x in abstract_batch(shape)._asdict().items()})
+    return Packed(**{n: None if x is None else fill(n, x) for n, x in shape.batch._asdict().items()})
 
 
 def attention_error(student: StudentConfig, trunk: int = 512, branches: int = 128, window: int = 32) -> list[float]:
@@ -114,7 +113,7 @@ def main() -> None:
     config = from_config_dict(RunConfig, flags.FLAGS.config)
     shape, rows = step_shape(config)
     device = shape.mesh.devices.flat[0]
-    shape = fitted(shape, platform(), device_memory(device))
+    shape = fitted_here(shape)
     facts = {"part": "step", "remat": shape.student.remat, "device": f"{shape.mesh.size} x {device.device_kind}"}
     dated = {"date": str(datetime.date.today()), "versions": f"jax {jax.__version__}", "rows_from": rows}
     print(json.dumps({**facts, **run_step(shape), **dated}), flush=True)

@@ -26,8 +26,9 @@ from prism_jax.student.scoring.slots import Slots
 from prism_jax.student.sharding import make_mesh
 from prism_jax.student.weights import load, save_hf
 from prism_jax.training.loss_config import LossConfig
+from prism_jax.training.optimization.objective import Objective
 from prism_jax.training.optimization.optimizer import Optimizer
-from prism_jax.training.optimization.step import TrainState, make_step
+from prism_jax.training.optimization.step import StepShape, TrainState, make_step
 from prism_jax.training.run_config import TrainingConfig
 
 
@@ -73,7 +74,8 @@ class Side:
         size, loss = sizes(rows), LossConfig(response=0.0, burden=0.0)
         padded = [jax.tree.map(np.asarray, pad(row, size, 0)) for row in rows]
         slots = Slots(self.model, YES, NO, size.window, size.visible)
-        step = make_step(slots, self.training, loss, OperatingPoint(), make_mesh())
+        objective = Objective(slots, loss, OperatingPoint())
+        step = make_step(StepShape(objective, self.training, padded[0], make_mesh()))
         self._prepare(step, jax.tree.map(lambda *leaves: np.stack(leaves), *padded))
 
     def _prepare(self, optimizer_step: Callable, batch: Any) -> None:

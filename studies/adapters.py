@@ -40,7 +40,7 @@ from prism_jax.runtime.command import check_together
 from prism_jax.scores import Scores
 from prism_jax.student.qwen3 import Qwen3
 from prism_jax.training.optimization.frozen import Partition
-from prism_jax.training.run import resolve
+from prism_jax.training.run import with_start
 from prism_jax.training.run_config import RunConfig, TrainingConfig
 from prism_jax.training.students import THINKING
 from studies.runner import BAYES, FAST, Comparison, Costs, Measured, costs, laid_over, open_store, table, workdir_flag
@@ -198,7 +198,7 @@ def on_votes(material: Material, run: Run, steps: int, resamples: int) -> list[T
 
 def _on_votes(config: RunConfig, name: str) -> RunConfig:
     """The config of one method; the architecture is that of the weights, which `with_method` needs to know."""
-    method = with_method(dataclasses.replace(config, student=resolve(config).student), name)
+    method = with_method(dataclasses.replace(config, student=with_start(config).student), name)
     rate = (TIMES if method.lora.rank else 1) * config.training.learning_rate
     changed = dataclasses.replace(config, training=method.training, lora=method.lora)
     return laid_over(changed, {"training.learning_rate": rate})
@@ -223,7 +223,7 @@ def main() -> Iterable[Table]:
     # Both are read before the simulator's students take their time.
     material = read("proactivebench", options.source) if options.source else None
     if options.weights:
-        resolve(RunConfig(training=TrainingConfig(start=options.weights)))
+        with_start(RunConfig(training=TrainingConfig(start=options.weights)))
     with open_store() as store:
         yield simulated(COMPARISON, store)
     if material is not None:

@@ -41,7 +41,7 @@ from prism_jax.student.prompting.template import PromptConfig
 from prism_jax.student.prompting.tokenizer import Tokenizer
 from prism_jax.student.scoring.fast import packed_parts, read_parts
 from prism_jax.student.scoring.student import Student
-from prism_jax.training.run import open_run, reopen_run, resolve, trained_params, untrained_params
+from prism_jax.training.run import reopen_run, resolve, trained_params, untrained_params
 from prism_jax.training.run_config import RunConfig, TrainingConfig
 from prism_jax.training.workdir import Workdir
 from studies.injection_strings import GOALS, Goal, Injection, first_of_each
@@ -279,7 +279,7 @@ def of_weights(path: epath.PathLike, streams: int) -> tuple[AttackedStudent, tup
         prompt=prompt,
         training=TrainingConfig(start=str(path)),
     )
-    run = open_run(resolve(config))
+    run = resolve(config)
     student = AttackedStudent(run.student(untrained_params(run)), run.config.packing.context)
     return student, tuple(run.splits.test)
 

@@ -65,9 +65,9 @@ def test_streams_without_any_label_are_no_error(monkeypatch, tmp_path):
     """What they say is labelled after training; one label anywhere, and both splits are checked as before."""
     for name in ("calibration", "test"):
         with_split(monkeypatch, name, without_answers)
-    run = runs.open_run(tiny.CONFIG)
+    run = runs.resolve(tiny.CONFIG)
     check_evaluable(run)
     assert not has_labels(run)
     with_split(monkeypatch, "test", needed)
     with pytest.raises(ValueError, match=r"^data: y_need: split 'calibration': found no label, expected both classes"):
-        check_evaluable(runs.open_run(tiny.CONFIG))
+        check_evaluable(runs.resolve(tiny.CONFIG))

@@ -40,7 +40,7 @@ from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.prompting.template import PromptConfig, Template
 from prism_jax.student.prompting.tokenizer import Tokenizer
 from prism_jax.student.weights import load
-from prism_jax.training.run import resolve
+from prism_jax.training.run import with_start
 from prism_jax.training.run_config import RunConfig, TrainingConfig
 from prism_jax.training.workdir import Workdir
 
@@ -335,21 +335,21 @@ def test_all_files_have_the_mode_of_a_new_file(exported, tmp_path):
 def test_a_changed_export_is_not_trained_on(exported, tmp_path, name):
     model = pathlib.Path(shutil.copytree(exported[0] / "exported", tmp_path / "model"))
     start = dataclasses.replace(CONFIG, training=dataclasses.replace(CONFIG.training, start=str(model)))
-    assert resolve(start).student.num_layers == 2
+    assert with_start(start).student.num_layers == 2
     lower, above = (
         dataclasses.replace(start, training=dataclasses.replace(start.training, start_blocks=blocks))
         for blocks in (1, 3)
     )
-    assert resolve(lower).student.num_layers == 1
+    assert with_start(lower).student.num_layers == 1
     with pytest.raises(ConfigError, match=r"^training\.start_blocks: found 3, expected 0 \(all\) to 2, the model's"):
-        resolve(above)
+        with_start(above)
     content = bytearray((model / name).read_bytes())
     content[len(content) // 2] ^= 1
     (model / name).write_bytes(content)
     with pytest.raises(
         ValueError, match=f"^{model / name}: found a missing, changed or unlisted file, expected what digests"
     ):
-        resolve(start)
+        with_start(start)
 
 
 def test_a_negated_tensor_beside_unchanged_digests_is_not_served(exported, tmp_path):

@@ -16,8 +16,8 @@ from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.simulator import simulate
 from prism_jax.student.lora import LoraConfig
 from prism_jax.training import paper
-from prism_jax.training.loop import describe, plan
-from prism_jax.training.run import open_run
+from prism_jax.training.job import describe, plan
+from prism_jax.training.run import resolve
 from prism_jax.training.run_config import MeshConfig, RunConfig
 from prism_jax.training.workdir import Workdir
 
@@ -118,10 +118,10 @@ def test_it_curates_1800_decisions_and_makes_the_papers_updates(recipe):
 @pytest.mark.slow
 def test_a_small_twin_takes_one_step(recipe, source, tmp_path):
     _, config = recipe
-    job = plan(open_run(twin(config, source)))
+    job = plan(resolve(twin(config, source)))
     batch = config.training.batch
     assert len(job.split.rows) == COUNT
-    assert job.training.steps == 3 * COUNT // batch
+    assert job.shape.training.steps == 3 * COUNT // batch
     assert f"epochs of {COUNT / batch:,.1f} updates" in describe(job)["steps"]
     assert describe(job)["kept"].startswith(f"{COUNT} of ")
     labels = job.split.need + job.split.accept
@@ -135,7 +135,7 @@ def test_without_streams_the_error_says_what_is_expected(recipe):
     _, config = recipe
     bare = dataclasses.replace(config, training=dataclasses.replace(config.training, start=""), lora=LoraConfig())
     with pytest.raises(FileNotFoundError) as error:
-        open_run(bare)
+        resolve(bare)
     assert str(error.value) == (
         "data/teacher_labelled.jsonl: found no such file, expected in --config.data.source a JSONL file of streams, "
         'labelled by a teacher where the pathway curates ("Your own streams" in docs/training.md says how to make one)'
@@ -149,4 +149,4 @@ def test_more_decisions_than_there_are_is_an_error(recipe, source):
     with pytest.raises(
         ValueError, match=r"^pathway\.count: found 1800, expected at most the \d+ rows that have a need label"
     ):
-        plan(open_run(more))
+        plan(resolve(more))

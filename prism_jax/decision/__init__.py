@@ -17,7 +17,7 @@ Where to change what:
 - the default costs, trigger and policy: `OperatingPoint` in `operating_point.py`
 - a calibrator, or a new one: `calibration/calibrators.py`; `maps.py` beside it lists those that evaluation offers:
   the places that a new one changes (CONTRIBUTING.md)
-- a loss term, or a new one: its sums in `losses/decision_losses.py`; `Terms`, `TERMS` and `total` in
+- a loss term, or a new one: its sums in `losses/decision_losses.py`; `Terms`, `TERMS` and `Objective` in
   `prism_jax/training/optimization/objective.py`; its weight and the check of it in
   `prism_jax/training/loss_config.py`; `SHOWN` in `prism_jax/training/logs/progress.py` for the progress bar
 - the maps of somebody's own score, and the gate as a rule on it: `score_maps.py`

@@ -29,8 +29,9 @@ from prism_jax.student.scoring.fast import unscored
 from prism_jax.student.scoring.passes import Passes, score_passes
 from prism_jax.student.scoring.slow import write_fields
 from prism_jax.student.scoring.writing import Writer
+from prism_jax.training.job import Job, describe, plan
 from prism_jax.training.logs.profiling import Profile
-from prism_jax.training.loop import Job, describe, plan, train
+from prism_jax.training.loop import train
 from prism_jax.training.memory.plan import gib, plan_memory
 from prism_jax.training.pathways.stages import is_run
 from prism_jax.training.pathways.supervision import attach_fields, only_own_fields
@@ -38,7 +39,6 @@ from prism_jax.training.run import (
     NOT_TRAINED,
     Run,
     checkpoint_in_words,
-    open_run,
     reopen_run,
     resolve,
     restore_trained,
@@ -59,15 +59,15 @@ def startup(job: Job) -> dict[str, str]:
     Raises:
       ValueError: if a step needs more memory than a device has.
     """
-    student = job.slots.model.config
+    student = job.shape.slots.model.config
     kinds: Counter[str] = Counter()
-    for leaf in jax.tree.leaves(job.slots.model.abstract_params()):
+    for leaf in jax.tree.leaves(job.shape.slots.model.abstract_params()):
         kinds[leaf.dtype.name] += leaf.size
     plan = plan_memory(job.shape, compiled=bool(jax.config.values["jax_compilation_cache_dir"]))
     plan.check()
     predicted = sum(plan.persistent) + plan.working.peak
     compiled = "not yet" if plan.compiled is None else gib(sum(plan.persistent) + plan.compiled)
-    sizes = " x ".join(f"{name} {size}" for name, size in job.mesh.shape.items())
+    sizes = " x ".join(f"{name} {size}" for name, size in job.shape.mesh.shape.items())
     return {
         "mesh": f"{sizes}, {jax.process_count()} process{'es' * (jax.process_count() > 1)}",
         "attention": plan.attention,
@@ -132,11 +132,11 @@ def train_run(
       ValueError, OSError, RuntimeError: with a message of one line; nothing is written if the config or the data source
         cannot be used.
     """
-    run = open_run(resolve(config), workdir)
+    run = resolve(config, workdir)
     job = plan(run, with_own_fields(run))
     if to_evaluate:
         check_evaluable(run)
-    Profile(workdir.profile, profile, 0, job.training.steps)  # raises for a step that the run does not have
+    Profile(workdir.profile, profile, 0, job.shape.training.steps)  # raises for a step that the run does not have
     facts = {**run.facts(), **describe(job), **startup(job)} if report else {}
     if report and to_evaluate and not has_labels(run):
         facts["labels"] = "none on calibration and test streams: the run ends after training and scoring"
@@ -347,7 +347,7 @@ def evaluate_untrained(config: RunConfig, workdir: Workdir, *, texts: bool = Tru
             f"{workdir.checkpoints}: found a trained run, expected a folder without one; "
             f"`python -m prism_jax evaluate --workdir={workdir} --base` adds the student before training to its tables"
         )
-    run = open_run(resolve(config), workdir)
+    run = resolve(config, workdir)
     check_evaluable(run)
     labelled, written = has_labels(run), dict[str, list[Stream]]()
     passes = Passes(responses=not labelled, writing=run.config.writing)  # without labels, its texts will be judged

@@ -20,7 +20,7 @@ from prism_jax.scores import Scores, read_scores, write_scores
 from prism_jax.student.qwen3 import Params
 from prism_jax.student.scoring.passes import Passes
 from prism_jax.training.checkpoints.checkpoint import steps
-from prism_jax.training.run import Run, open_run, reopen_run, trained_params, untrained_params
+from prism_jax.training.run import Run, reopen_run, resolve, trained_params, untrained_params
 from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import MAY_DIFFER, Workdir
 
@@ -76,7 +76,7 @@ class Store:
 
         def make() -> Scores:
             if signals == "untrained":
-                run = open_run(config)
+                run = resolve(config)
                 return score_run(run, untrained_params(run), batch=FAST_BATCH, passes=Passes())
             run, params = self.trained(name, config)
             chosen: dict[str, dict[str, Any]] = {

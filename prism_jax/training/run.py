@@ -107,7 +107,7 @@ class Run:
         return {"slow pass": fact}
 
 
-def resolve(config: RunConfig) -> RunConfig:
+def with_start(config: RunConfig) -> RunConfig:
     """Returns the config with the student and the tokenizer that belong to `training.start`, a run or weights.
 
     Raises:
@@ -195,16 +195,22 @@ def _digest_of(start: str) -> str:
     return sha256(path)
 
 
-def open_run(config: RunConfig, workdir: Workdir | None = None) -> Run:
-    """Reads the streams and builds the tokenizer, template and model from them; writes nothing.
+def resolve(config: RunConfig, workdir: Workdir | None = None) -> Run:
+    """Resolves a config into all that training and evaluation read; writes nothing.
 
-    A vocabulary size of 0 is replaced by the tokenizer's. If the folder of the run holds a tokenizer, that one is used;
-    otherwise the tokenizer that the config names is loaded or trained.
+    The student and the tokenizer of `training.start` are looked up (`with_start`), the streams are read, and the
+    tokenizer, template and model are built from them. A vocabulary size of 0 is replaced by the tokenizer's. If the
+    folder of the run holds a tokenizer, that one is used; otherwise the tokenizer that the config names is loaded or
+    trained.
 
     Raises:
       ValueError, OSError: if a source or setting cannot be used, or if the folder's run read other streams, another
         tokenizer or another prompt; the message is one line.
     """
+    return _open(with_start(config), workdir)
+
+
+def _open(config: RunConfig, workdir: Workdir | None) -> Run:
     splits = load_splits(config.data, config.simulator)
     if workdir is not None and workdir.tokenizer.exists():
         tokenizer = Tokenizer.load(workdir.tokenizer)
@@ -237,7 +243,7 @@ def reopen_run(workdir: Workdir) -> Run:
         raise FileNotFoundError(
             f"{workdir.tokenizer}: no such file, expected the tokenizer that the run was trained with"
         )
-    return open_run(config, workdir)
+    return _open(config, workdir)
 
 
 def base_params(config: RunConfig, model: Qwen3, mesh: Mesh) -> Params:

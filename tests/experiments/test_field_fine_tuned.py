@@ -23,7 +23,7 @@ from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.weights import save_hf
 from prism_jax.training.optimization.frozen import Partition
-from prism_jax.training.run import resolve
+from prism_jax.training.run import with_start
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 
@@ -49,7 +49,7 @@ def test_a_student_trains_on_three_quarters_of_the_untested_streams_and_only_its
         splits, wanted = load_splits(config.data, config.simulator), folds(STREAMS, 4, fold.number)
         assert (splits.train, splits.calibration) == (wanted.train, wanted.calibration)
         assert splits.test == tuple(map(without_answers, wanted.test))
-    student = resolve(config).student
+    student = with_start(config).student
     assert student.num_layers == BLOCK
     assert Partition.of(Qwen3(student), config.training.frozen).depth == BLOCK - fine_tuned.TRAINED
     silent = [map_steps(stream, lambda step: dataclasses.replace(step, y_need=None)) for stream in STREAMS]

@@ -15,8 +15,9 @@ from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
 from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.prompting.template import PromptConfig
-from prism_jax.training.loop import plan, train
-from prism_jax.training.run import open_run
+from prism_jax.training.job import plan
+from prism_jax.training.loop import train
+from prism_jax.training.run import resolve
 from prism_jax.training.run_config import RunConfig, TrainingConfig
 from prism_jax.training.workdir import Workdir
 
@@ -73,7 +74,7 @@ def _run(workdir, config, cache, seen, pause, saving):
             time.sleep(pause)
 
         try:
-            train(plan(open_run(config, Workdir(workdir))), progress=False, after_step=after)
+            train(plan(resolve(config, Workdir(workdir))), progress=False, after_step=after)
         except (RuntimeError, OSError) as error:
             lines.write(f"{error}\n")
             sys.exit(1)

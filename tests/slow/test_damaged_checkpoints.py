@@ -13,7 +13,7 @@ from prism_jax.training.checkpoints.checkpoint import CheckpointError, parameter
 from prism_jax.training.checkpoints.recovery import restore_best
 from prism_jax.training.checkpoints.saver import Saver
 from prism_jax.training.optimization.step import abstract_state
-from prism_jax.training.run import open_run
+from prism_jax.training.run import resolve
 from prism_jax.training.workdir import Workdir
 
 pytestmark = pytest.mark.slow
@@ -23,7 +23,7 @@ RUN = tiny.with_training(steps=4, checkpoint_every=2, keep=2)
 
 @pytest.fixture(scope="module")
 def abstract():
-    return abstract_state(open_run(RUN).model, RUN.training, make_mesh())
+    return abstract_state(resolve(RUN).model, RUN.training, make_mesh())
 
 
 @pytest.fixture

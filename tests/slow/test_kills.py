@@ -15,7 +15,7 @@ from prism_jax.student.sharding import make_mesh
 from prism_jax.training.checkpoints.checkpoint import read, steps
 from prism_jax.training.checkpoints.recovery import restore_best
 from prism_jax.training.optimization.step import abstract_state
-from prism_jax.training.run import open_run
+from prism_jax.training.run import resolve
 from prism_jax.training.workdir import Workdir
 
 pytestmark = pytest.mark.slow
@@ -26,7 +26,7 @@ EVERY, STEPS = CONFIG.training.checkpoint_every, CONFIG.training.steps
 
 @pytest.fixture(scope="module")
 def abstract():
-    return abstract_state(open_run(CONFIG).model, CONFIG.training, make_mesh())
+    return abstract_state(resolve(CONFIG).model, CONFIG.training, make_mesh())
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,10 @@ from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
 from prism_jax.student.scoring.passes import Passes
 from prism_jax.training import students
-from prism_jax.training.loop import plan, train
+from prism_jax.training.job import plan
+from prism_jax.training.loop import train
 from prism_jax.training.loss_config import LossConfig
-from prism_jax.training.run import open_run
+from prism_jax.training.run import resolve
 from prism_jax.training.run_config import RunConfig, TrainingConfig
 from prism_jax.training.workdir import Workdir
 
@@ -35,7 +36,7 @@ def squared_distance(folder, hidden_effect, estimator, seed):
         loss=LossConfig(response=0.0, burden=0.0, estimator=estimator),
         training=TrainingConfig(steps=600, batch=32, learning_rate=3e-3, checkpoint_every=600),
     )
-    run = dataclasses.replace(open_run(of_seed(config, seed)), workdir=Workdir(folder))
+    run = dataclasses.replace(resolve(of_seed(config, seed)), workdir=Workdir(folder))
     scores = score_run(run, jax.device_get(train(plan(run), progress=False)), ("test",), batch=50, passes=Passes())
     return np.mean((scores.p_accept_fast - scores.p_accept_true) ** 2)
 

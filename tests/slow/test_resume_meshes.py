@@ -16,8 +16,9 @@ PROGRAM = """
 import dataclasses, json, pathlib, shutil, sys
 import driven, jax, numpy as np
 from prism_jax.training.run_config import MeshConfig
-from prism_jax.training.loop import plan, train
-from prism_jax.training.run import open_run
+from prism_jax.training.job import plan
+from prism_jax.training.loop import train
+from prism_jax.training.run import resolve
 from prism_jax.training.workdir import Workdir
 
 assert jax.device_count() == 8
@@ -25,7 +26,7 @@ base, results = pathlib.Path(sys.argv[1]), {}
 
 def run(name, mesh):
     config = driven.with_training(steps=8, checkpoint_every=4)
-    opened = open_run(dataclasses.replace(config, mesh=MeshConfig(*mesh)), Workdir(base / name))
+    opened = resolve(dataclasses.replace(config, mesh=MeshConfig(*mesh)), Workdir(base / name))
     opened.files.claim(opened.config)
     seen = []
     params = train(plan(opened), progress=False, after_step=seen.append)

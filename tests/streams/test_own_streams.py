@@ -10,7 +10,7 @@ import pytest
 from prism_jax.runs.pipeline import check_evaluable
 from prism_jax.streams.jsonl import decode_stream, read_streams
 from prism_jax.streams.sources import DataConfig
-from prism_jax.training.run import open_run
+from prism_jax.training.run import resolve
 from prism_jax.training.run_config import RunConfig
 
 EXAMPLE = "docs/examples/streams.jsonl"
@@ -26,7 +26,7 @@ def test_lines_of_the_pages_are_streams_with_labels(root, page, count):
 
 def test_the_example_can_be_trained_on_calibrated_and_evaluated(root):
     assert len(read_streams(root / EXAMPLE)) == 16
-    check_evaluable(open_run(RunConfig(data=DataConfig(name="jsonl", source=str(root / EXAMPLE)))))
+    check_evaluable(resolve(RunConfig(data=DataConfig(name="jsonl", source=str(root / EXAMPLE)))))
 
 
 @pytest.mark.slow

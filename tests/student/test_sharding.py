@@ -87,29 +87,19 @@ def test_the_compiled_training_step_makes_no_logits_of_the_whole_batch():
     No other axis has the size of the vocabulary, and only one chunk of response logits may exist at a time.
     """
     from prism_jax.decision.operating_point import OperatingPoint
-    from prism_jax.student.prompting.packing import Packed
+    from prism_jax.student.prompting.packing import Sizes, empty_row
     from prism_jax.student.scoring.slots import Slots
     from prism_jax.training.loss_config import LossConfig
-    from prism_jax.training.optimization.step import abstract_state, make_step
+    from prism_jax.training.optimization.objective import Objective
+    from prism_jax.training.optimization.step import StepShape, make_step
     from prism_jax.training.run_config import TrainingConfig
 
     rows, trunk, branches, responses, vocabulary, chunk = 4, 24, 32, 48, 331, 16
     model = Qwen3(dataclasses.replace(CONFIG, vocab_size=vocabulary))
-    training, mesh = TrainingConfig(batch=rows), make_mesh()
-    step = make_step(Slots(model, 1, 2, 8), training, LossConfig(response_chunk=chunk), OperatingPoint(), mesh)
-    always = [name for name in Packed._fields if name not in Packed._field_defaults]
-    lengths = dict.fromkeys(always, 3) | dict.fromkeys(("tokens", "positions", "stop", "branch", "leaf"), branches)
-    lengths |= {"trunk": trunk} | {name: responses for name in always if name.startswith("response_")}
-    whole = {"trunk", "tokens", "positions", "stop", "branch", "leaf", "need_slot", "accept_slot", "accept_step", "row"}
-    whole |= {"response_source", "response_target"}
-    batch = Packed(
-        **{
-            name: jax.ShapeDtypeStruct(
-                (rows, length)[: 1 if name == "row" else 2], "int32" if name in whole else "float32"
-            )
-            for name, length in lengths.items()
-        }
-    )
+    objective = Objective(Slots(model, 1, 2, 8), LossConfig(response_chunk=chunk), OperatingPoint())
+    row = empty_row(Sizes(trunk, branches, 8, 3, 3, responses))
+    shape = StepShape(objective, TrainingConfig(batch=rows), row, make_mesh())
+    step, batch = make_step(shape), shape.batch
 
     def largest(compiled):
         """Size, per entry of the vocabulary, of the largest array with that axis, except for arrays like parameters."""
@@ -117,7 +107,7 @@ def test_the_compiled_training_step_makes_no_logits_of_the_whole_batch():
         shapes = {tuple(map(int, found.split(","))) for found in re.findall(r"[a-z]+\d+\[([\d,]+)\]", text)}
         return max(math.prod(s) for s in shapes if vocabulary in s and CONFIG.hidden_dim not in s) // vocabulary
 
-    state = abstract_state(model, training, mesh)
+    state = shape.state
     assert largest(step.lower(state, batch).compile(QUICK)) == chunk
 
     def plainly(params, tokens):

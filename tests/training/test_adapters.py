@@ -23,8 +23,9 @@ from prism_jax.student.lora import LoraConfig, joined
 from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.weights import load, save_hf
 from prism_jax.training.checkpoints.checkpoint import CheckpointError
-from prism_jax.training.loop import plan, train
-from prism_jax.training.run import open_run, resolve, restore_trained, trained_params, untrained_params
+from prism_jax.training.job import plan
+from prism_jax.training.loop import train
+from prism_jax.training.run import resolve, restore_trained, trained_params, untrained_params, with_start
 from prism_jax.training.workdir import Workdir
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
@@ -36,7 +37,7 @@ LORA = LoraConfig(rank=2, alpha=8.0, dropout=0.1, head="slots")
 def base(tmp_path_factory):
     """A folder with random weights and a tokenizer, as Hugging Face names them."""
     folder = epath.Path(tmp_path_factory.mktemp("base"))
-    run = open_run(tiny.CONFIG)
+    run = resolve(tiny.CONFIG)
     save_hf(folder, run.model, run.model.init(jax.random.key(0)))
     write_tokenizer(folder, run.template.tokenizer, 2048)
     return folder
@@ -92,7 +93,7 @@ def test_checkpoints_hold_the_adapters_alone_and_name_their_base(base, adapted):
 
 @pytest.mark.slow
 def test_a_run_that_was_stopped_ends_bit_identical(base, adapted, tmp_path):
-    run = open_run(resolve(config_on(base)), Workdir(tmp_path))
+    run = resolve(config_on(base), Workdir(tmp_path))
     with pytest.raises(tiny.StoppedError):
         train(plan(run), progress=False, after_step=tiny.stop_after(4))
     chex.assert_trees_all_equal(jax.device_get(run.with_adapters.plain(train(plan(run), progress=False))), adapted[1])
@@ -109,7 +110,7 @@ def test_accumulated_microbatches_draw_their_own_dropout(base, tmp_path):
 @pytest.mark.slow
 def test_evaluation_export_and_agent_read_the_merged_student(evaluated, tmp_path):
     folder, params = evaluated
-    run = open_run(Workdir(folder).load_config(), Workdir(folder))
+    run = resolve(Workdir(folder).load_config(), Workdir(folder))
     _, merged = trained_params(run.config, Workdir(folder))
     chex.assert_trees_all_equal(jax.device_get(merged), params)
     export_run(folder, epath.Path(tmp_path / "merged"))
@@ -153,17 +154,17 @@ def test_another_base_is_refused(base, evaluated, changed_base, tmp_path):
 def test_a_resumed_run_must_have_the_digest_of_its_base(base, adapted):
     folder, _ = adapted
     other = config_on(base)
-    Workdir(folder).claim(open_run(resolve(other), Workdir(folder)).config)
+    Workdir(folder).claim(resolve(other, Workdir(folder)).config)
     changed = dataclasses.replace(other, training=dataclasses.replace(other.training, start_sha256="0" * 64))
     with pytest.raises(ConfigError, match=r"start_sha256: found"):
-        Workdir(folder).claim(dataclasses.replace(open_run(resolve(other)).config, training=changed.training))
+        Workdir(folder).claim(dataclasses.replace(resolve(other).config, training=changed.training))
 
 
 @pytest.mark.slow
 def test_adapters_on_a_run_and_adapters_on_adapters(trained, adapted, tmp_path):
     """A run is a base too, and so is a run of adapters, merged into its own base."""
     for start, name in ((trained, "first"), (adapted[0], "second")):
-        config = resolve(config_on(start, LoraConfig(rank=2, targets=("v_proj",)), steps=2))
+        config = with_start(config_on(start, LoraConfig(rank=2, targets=("v_proj",)), steps=2))
         run, params = train_run(config, Workdir(tmp_path / name), report=False)
         expected = trained_params(Workdir(start).load_config(), Workdir(start))[1]
         for path, leaf in flat(jax.device_get(expected)).items():
@@ -174,7 +175,7 @@ def test_adapters_on_a_run_and_adapters_on_adapters(trained, adapted, tmp_path):
 @pytest.mark.slow
 def test_a_damaged_base_is_no_base(trained, tmp_path):
     shutil.copytree(trained, tmp_path / "run")
-    config = resolve(config_on(tmp_path / "run"))
+    config = with_start(config_on(tmp_path / "run"))
     for file in (tmp_path / "run" / "checkpoints" / "8" / "state").rglob("*"):
         if file.is_file() and file.stat().st_size > 1000:
             file.write_bytes(b"\0" + file.read_bytes()[1:])
@@ -187,9 +188,9 @@ def test_adapters_are_a_start_for_adapters(base, evaluated, tmp_path):
     adapted = evaluated
     export_run(adapted[0], epath.Path(tmp_path / "adapter"), adapter=True)
     config = config_on(base, LoraConfig(rank=2, start=str(tmp_path / "adapter")), steps=2)
-    resolved = resolve(config)
+    resolved = with_start(config)
     assert (resolved.lora.alpha, resolved.lora.head) == (8.0, "slots")
-    run = open_run(resolved)
+    run = resolve(resolved)
     before = untrained_params(run)
     chex.assert_trees_all_close(before, trained_params(Workdir(adapted[0]).load_config(), Workdir(adapted[0]))[1])
     train_run(config, Workdir(tmp_path / "run"), report=False)

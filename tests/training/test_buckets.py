@@ -20,8 +20,9 @@ from whole_objective import objective
 from prism_jax.student.prompting.packing import Packed, sizes
 from prism_jax.student.scoring.slots import Slots
 from prism_jax.training.input_pipeline import batches, choose_buckets, empty_like, pack_split
-from prism_jax.training.loop import plan, train
-from prism_jax.training.run import open_run
+from prism_jax.training.job import plan
+from prism_jax.training.loop import train
+from prism_jax.training.run import resolve
 from prism_jax.training.workdir import Workdir
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
@@ -186,7 +187,7 @@ def test_a_batch_of_no_known_shape_is_an_error():
 def test_a_run_with_buckets_and_shared_rows_trains_and_resumes_bit_identical(tmp_path):
     packing = dataclasses.replace(tiny.CONFIG.packing, buckets=2, row_tokens=600)
     config = dataclasses.replace(tiny.with_training(steps=4, batch=2, checkpoint_every=2), packing=packing)
-    run, ends = open_run(config), []
+    run, ends = resolve(config), []
     for name, stop in (("whole", 0), ("parts", 3)):
         (tmp_path / name).mkdir()
         job = plan(dataclasses.replace(run, workdir=Workdir(tmp_path / name)))

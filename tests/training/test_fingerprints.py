@@ -17,7 +17,7 @@ from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.simulator import simulate
 from prism_jax.student.prompting import template as template_module
 from prism_jax.training.fingerprints import check_start, check_tokenizer, of_run
-from prism_jax.training.run import open_run, reopen_run
+from prism_jax.training.run import reopen_run, resolve
 from prism_jax.training.workdir import Workdir
 
 
@@ -56,7 +56,7 @@ def test_an_unchanged_run_is_reopened_and_resumes(run):
 @pytest.mark.parametrize(("split", "what"), [("train", "training"), ("calibration", "calibration"), ("test", "test")])
 def test_inverted_labels_in_the_source_are_noticed(run, split, what):
     config, workdir, streams, source = run
-    chosen = {stream.id for stream in getattr(open_run(config).splits, split)}
+    chosen = {stream.id for stream in getattr(resolve(config).splits, split)}
 
     def inverted(stream):
         steps = tuple(dataclasses.replace(step, y_need=1 - step.y_need) for step in stream.steps)

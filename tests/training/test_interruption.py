@@ -14,8 +14,9 @@ import tiny
 from prism_jax.student.scoring.fast import score_streams
 from prism_jax.training.checkpoints.checkpoint import steps
 from prism_jax.training.interruption import InterruptedTrainingError, Interruption
-from prism_jax.training.loop import plan, train
-from prism_jax.training.run import open_run, trained_params
+from prism_jax.training.job import plan
+from prism_jax.training.loop import train
+from prism_jax.training.run import resolve, trained_params
 from prism_jax.training.workdir import Workdir
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
@@ -33,7 +34,7 @@ CONFIG = tiny.with_training(
 
 @pytest.fixture(scope="module")
 def opened():
-    return open_run(CONFIG)
+    return resolve(CONFIG)
 
 
 def in_folder(job, folder):

@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 import tiny
 from etils import epath
+from tiny_step import shape
 
 from prism_jax.runtime.dataclass_config import ConfigError
 from prism_jax.training.checkpoints import recovery
 from prism_jax.training.checkpoints.checkpoint import read
+from prism_jax.training.job import plan
 from prism_jax.training.logs import progress
 from prism_jax.training.logs.progress import TrainingError
-from prism_jax.training.loop import plan, train
-from prism_jax.training.run import open_run, trained_params
+from prism_jax.training.loop import train
+from prism_jax.training.run import resolve, trained_params
 from prism_jax.training.workdir import Workdir
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
@@ -26,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("compile_quickly")
 def job(folder, config=tiny.CONFIG):
     """Returns a run and a function that trains it in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    run = open_run(config, Workdir(folder))
+    run = resolve(config, Workdir(folder))
     return run, functools.partial(train, plan(run))
 
 
@@ -98,8 +100,7 @@ def test_a_warning_reports_a_log_that_is_ahead_of_the_newest_checkpoint(tmp_path
     told = []
     monkeypatch.setattr(progress.logging, "warning", lambda text, *values: told.append(text % values))
     for _ in range(2):  # the first one truncates the log, so the second one does not warn
-        rates = progress.Rates(tiny.CONFIG.student, None)
-        with progress.Log(Workdir(tmp_path), (), rates, 9, start, False):
+        with progress.Log(Workdir(tmp_path), (), shape(), start, False):
             pass
     assert told == [f"{tmp_path}/metrics.jsonl: found steps up to 8, resuming from step {start}, {why}"]
 

@@ -6,7 +6,7 @@ import pytest
 from jax.sharding import Mesh
 
 from prism_jax.student.sharding import MESH_AXES
-from prism_jax.training.loop import check_processes
+from prism_jax.training.job import check_processes
 
 
 def mesh(**sizes):

@@ -16,8 +16,8 @@ from prism_jax.streams import Candidate
 from prism_jax.streams.edit import map_steps
 from prism_jax.student.scoring.slots import Slots
 from prism_jax.training.input_pipeline import pack_split
-from prism_jax.training.loop import describe, plan, warn_of_many_epochs, warn_of_short_warmup
-from prism_jax.training.run import _from_hub, open_run
+from prism_jax.training.job import describe, plan, warn_of_many_epochs, warn_of_short_warmup
+from prism_jax.training.run import _from_hub, resolve
 from prism_jax.training.run_config import PackingConfig
 
 
@@ -48,7 +48,7 @@ def test_the_loss_of_an_epoch_does_not_depend_on_the_decisions_per_row():
 
 def job(**packing):
     changed = dataclasses.replace(tiny.CONFIG, packing=PackingConfig(context=512, **packing))
-    return plan(open_run(tiny.with_training(changed, steps=0, epochs=2.0)))
+    return plan(resolve(tiny.with_training(changed, steps=0, epochs=2.0)))
 
 
 def test_the_report_gives_updates_and_tokens_against_one_decision_per_row():

@@ -13,10 +13,11 @@ from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.scoring.slots import Slots
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.input_pipeline import pack_split
-from prism_jax.training.optimization.step import init_state, make_step
-from prism_jax.training.run import open_run
+from prism_jax.training.optimization.objective import Objective
+from prism_jax.training.optimization.step import StepShape, init_state, make_step
+from prism_jax.training.run import resolve
 
-RUN = open_run(tiny.CONFIG)
+RUN = resolve(tiny.CONFIG)
 SPLIT = pack_split(RUN.splits.train, RUN.template, 512)
 POINT = OperatingPoint()
 MESH = make_mesh()
@@ -44,11 +45,16 @@ def slots(**student):
     return Slots(model, RUN.template.yes, RUN.template.no, SPLIT.size.window)
 
 
+def shape(where=None, training=tiny.CONFIG.training, loss=LOSS, split=SPLIT):
+    """Returns what a step of the tiny student depends on, with some of its settings changed."""
+    return StepShape(Objective(where or slots(), loss, POINT), training, split.rows[0], MESH)
+
+
 def steps(count, training, loss=LOSS, **student):
     """Runs `count` steps; returns the states before and after each step, on the host, and the metrics of each step."""
     where = slots(**student)
     state = init_state(where.model, training, MESH, jax.random.key(training.seed))
-    step = make_step(where, training, loss, POINT, MESH)
+    step = make_step(shape(where, training, loss))
     states, metrics = [jax.device_get(state)], []
     for number in range(count):
         rows = [(number * training.batch + row) % len(SPLIT.rows) for row in range(training.batch)]

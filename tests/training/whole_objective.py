@@ -2,12 +2,16 @@
 
 import jax
 
-from prism_jax.training.optimization.objective import term_sums, total
+from prism_jax.training.optimization.objective import Objective
 
-sums = jax.jit(term_sums, static_argnums=(2, 3, 4))
-"""The sums of every term, as one program: operation by operation, they take longer to compile."""
+_sums = jax.jit(Objective.sums, static_argnums=0)  # operation by operation, they take longer to compile
+
+
+def sums(params, batch, slots, config, point, width):
+    """Returns the sums of every term, by one program."""
+    return _sums(Objective(slots, config, point), params, batch, width)
 
 
 def objective(params, batch, slots, config, point, width):
     """Returns the total loss and a dictionary of its parts."""
-    return total(sums(params, batch, slots, config, point, width), config)
+    return Objective(slots, config, point).total(sums(params, batch, slots, config, point, width))

@@ -22,8 +22,7 @@ from jax.sharding import AxisType, Mesh
 
 from prism_jax.student import dispatch, sharding
 from prism_jax.training.compiled.cards import Card
-from prism_jax.training.memory.shapes import StepShape, abstract_batch
-from prism_jax.training.optimization.step import abstract_state, make_step
+from prism_jax.training.optimization.step import StepShape, make_step
 
 OPTIONS: dict[str, str | bool] = {"xla_gpu_autotune_level": "0"}
 """Compiler options that an absent card requires: nothing can be timed on it."""
@@ -72,10 +71,9 @@ def as_on_cuda() -> Iterator[None]:
 
 def lower_step(shape: StepShape) -> jax.stages.Lowered:
     """Traces and lowers the training step for CUDA, for the mesh of the shape; nothing is allocated."""
-    step = cast(Any, make_step(shape.slots, shape.training, shape.loss, shape.point, shape.mesh))
-    state = abstract_state(shape.slots.model, shape.training, shape.mesh)
+    step = cast(Any, make_step(shape))
     with as_on_cuda():
-        return step.trace(state, abstract_batch(shape)).lower(lowering_platforms=("cuda",))
+        return step.trace(shape.state, shape.batch).lower(lowering_platforms=("cuda",))
 
 
 def compile_step(shape: StepShape, card: Card, limit: int) -> jax.stages.Compiled:

@@ -15,8 +15,7 @@ import jax
 import jax.numpy as jnp
 from flax import traverse_util
 
-from prism_jax.training.memory.shapes import StepShape
-from prism_jax.training.optimization.frozen import Partition
+from prism_jax.training.optimization.step import StepShape
 
 
 class Traffic(NamedTuple):
@@ -38,7 +37,7 @@ def needed_dots(shape: StepShape) -> float:
     """
     params = shape.slots.model.abstract_params()
     axes = shape.mesh.shape
-    partition = Partition.of(shape.slots.model, shape.training.frozen)
+    partition = shape.partition
     rows = shape.training.batch // (axes["data"] * axes["fsdp"])
     tokens = rows * (shape.size.trunk + shape.size.branches)
     trained = traverse_util.flatten_dict(jax.eval_shape(partition.split, params), sep="/")
@@ -48,18 +47,18 @@ def needed_dots(shape: StepShape) -> float:
         each = math.prod(leaf.shape[1:]) / axes["tensor"]
         forward = layers - partition.depth if shape.training.reuse_frozen else layers
         total += 2.0 * each * tokens * (forward + (layers - partition.depth) + with_gradient)
-    student = shape.slots.model.config
+    student = shape.student
     head = "embedding" if student.tied else "head/kernel"
-    passes = 2 + (head in trained) if shape.loss.response else 1
+    passes = 2 + (head in trained) if shape.objective.loss.response else 1
     responses = rows * shape.size.responses
     return total + 2.0 * passes * responses * student.vocab_size * student.hidden_dim / axes["tensor"]
 
 
 def zero3(shape: StepShape) -> Traffic:
     """The traffic of the blocks of a step."""
-    student, axes, training = shape.slots.model.config, shape.mesh.shape, shape.training
+    student, axes, training = shape.student, shape.mesh.shape, shape.training
     params = shape.slots.model.abstract_params()
-    partition = Partition.of(shape.slots.model, training.frozen)
+    partition = shape.partition
     blocks = sum(leaf.size for _, leaf in _matrices(params)) // axes["tensor"]
     trained = sum(leaf.size for _, leaf in _matrices(jax.eval_shape(partition.split, params))) // axes["tensor"]
     # Parameters are cast before they are gathered, and gradients after they are scattered.

@@ -26,6 +26,7 @@ from prism_jax.runtime.files import JsonError, on_disk, parse_json, read_lines, 
 from prism_jax.student.model_config import StudentConfig
 from prism_jax.training.compiled.cards import peak
 from prism_jax.training.logs.flops import Work, flops
+from prism_jax.training.optimization.step import StepShape
 from prism_jax.training.workdir import Workdir
 
 
@@ -89,11 +90,12 @@ class Rates:
     peak: float | None  # peak FLOP/s of all devices together; None if it or the arithmetic of a step is unknown
 
     @classmethod
-    def on(cls, student: StudentConfig, devices: Sequence[jax.Device], whole: bool) -> Rates:
-        """Rates on the devices of a mesh. Utilisation is known only in bfloat16 and where the whole student trains."""
-        device_peak = peak(devices[0].device_kind)
-        known = device_peak is not None and student.dtype == "bfloat16" and whole
-        return cls(student, device_peak * len(devices) if device_peak is not None and known else None)
+    def of_step(cls, shape: StepShape) -> Rates:
+        """Rates of a step. Utilisation is known only in bfloat16 and where the whole student trains."""
+        device_peak = peak(shape.mesh.devices.flat[0].device_kind)
+        whole = not shape.training.frozen and not shape.slots.model.lora.rank
+        known = device_peak is not None and shape.student.dtype == "bfloat16" and whole
+        return cls(shape.student, device_peak * shape.mesh.size if device_peak is not None and known else None)
 
     def of(self, done: Work, seconds: float) -> dict[str, float]:
         """Tokens and labels per second and, if the peak is known, model FLOPs utilisation."""
@@ -108,15 +110,19 @@ class Rates:
 class Log:
     """The logs of one run. Use it as a context manager: leaving the context closes the logs."""
 
-    def __init__(self, workdir: Workdir, names: Sequence[str], rates: Rates, steps: int, start: int, progress: bool):
+    def __init__(self, workdir: Workdir, names: Sequence[str], shape: StepShape, start: int, progress: bool):
         """Opens the logs and truncates them to `start`, the number of steps completed before this process started.
 
         `names` holds the names of the streams in each row, for messages.
         """
-        self._names, self._rates = names, rates
+        self._names, self._rates = names, Rates.of_step(shape)
         self._writes = jax.process_index() == 0
         self._bar = tqdm.tqdm(
-            total=steps, initial=start, unit="step", disable=not (progress and self._writes), dynamic_ncols=True
+            total=shape.training.steps,
+            initial=start,
+            unit="step",
+            disable=not (progress and self._writes),
+            dynamic_ncols=True,
         )
         self._clock = time.monotonic()
         if not self._writes:

@@ -1,7 +1,8 @@
-"""An estimate, from shapes alone, of the peak memory within a training step, for devices that are not present.
+"""The bytes of a training step that follow from its shapes: exactly between steps, and estimated within one.
 
-The estimate is the largest of three moments of the step. Sizes on one device: t tokens, width D, Q and K for all query
-heads and all key heads, inner width F, vocabulary V, and c supervised tokens whose logits exist at once.
+The estimate, for devices that are not present, is the largest of three moments of the step. Sizes on one device:
+t tokens, width D, Q and K for all query heads and all key heads, inner width F, vocabulary V, and c supervised tokens
+whose logits exist at once.
 
     loss        the activations kept by the forward pass, the gradient of the head, in float32 and twice if it is summed
                 over chunks (V D), and the logits of a chunk with their gradient in float32 (2 c V); without the
@@ -21,20 +22,51 @@ compiler for NVIDIA GPUs: it errs upwards.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+import os
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from prism_jax.student.attention import split_evenly
-from prism_jax.student.dispatch import ChosenPath, attention_path
+from prism_jax.student.dispatch import ChosenPath, attention_path, platform
 from prism_jax.student.heads import Layout
 from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.prompting.packing import Sizes
 from prism_jax.student.remat import SAVED, Remat
-from prism_jax.training.memory.shapes import StepShape, on_device, persistent
-from prism_jax.training.optimization.frozen import Partition
-from prism_jax.training.optimization.step import abstract_state
+from prism_jax.training.optimization.step import StepShape
+
+
+class Persistent(NamedTuple):
+    """Bytes of one device that stay allocated between steps."""
+
+    parameters: int
+    masters: int  # master values stored beside bfloat16 parameters
+    moments: int  # moments of the optimizer
+    batch: int  # two batches: that of the step and the next one
+
+
+def persistent(shape: StepShape) -> Persistent:
+    """Bytes that stay allocated between steps."""
+    state = shape.state
+    return Persistent(
+        parameters=on_device(state.params),
+        masters=on_device(state.optimizer.master),
+        moments=on_device(state.optimizer.moments),
+        batch=2 * on_device(shape.batch),
+    )
+
+
+def on_device(tree: Any) -> int:
+    """Bytes that one device holds of a tree of leaves with shardings."""
+    return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def device_memory(device: jax.Device) -> int:
+    """Bytes of memory that JAX may use on a device; 0 if unknown. CPU devices share the machine's memory equally."""
+    if device.platform == "cpu":
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // len(jax.local_devices(backend="cpu"))
+    return (device.memory_stats() or {}).get("bytes_limit", 0)
 
 
 class Working(NamedTuple):
@@ -108,22 +140,22 @@ def _loss(shape: StepShape) -> int:
         return 0
     head = jax.ShapeDtypeStruct((student.vocab_size, student.hidden_dim), student.param_dtype)
     hidden = jax.ShapeDtypeStruct((tokens, student.hidden_dim), student.dtype)
-    layout = Layout.of(head, hidden, shape.loss.response_chunk, axes)
+    layout = Layout.of(head, hidden, shape.objective.loss.response_chunk, axes)
     words = student.vocab_size // math.prod(axes[name] for name in layout.vocabulary)
     own = layout.size * layout.groups // math.prod(axes[name] for name in layout.tokens)
     gathered = words * student.hidden_dim * head.dtype.itemsize
     summed = 2 * words * student.hidden_dim * 4 if layout.chunks > 1 else gathered
     if lora.rank and not lora.trains_head:
         return 2 * own * words * 4 + (gathered if shape.mesh.size > 1 else 0)
-    return 2 * own * words * 4 + (gathered + summed if shape.loss.response else 0)
+    return 2 * own * words * 4 + (gathered + summed if shape.objective.loss.response else 0)
 
 
 def _gradients(shape: StepShape) -> int:
     """Bytes of the gradients and, with several microbatches, of their sum in float32."""
     model = shape.slots.model
-    own = model.own(abstract_state(model, shape.training, shape.mesh).params)
+    own = model.own(shape.state.params)
     count = sum(leaf.size for leaf in jax.tree.leaves(own))
-    gradients = round(on_device(own) * Partition.of(model, shape.training.frozen).trained / count)
+    gradients = round(on_device(own) * shape.partition.trained / count)
     item = jnp.dtype("float32" if model.lora.rank else model.config.param_dtype).itemsize
     return gradients if shape.training.accumulation == 1 else gradients + gradients * 4 // item
 
@@ -193,3 +225,8 @@ def fitted(shape: StepShape, platform: str, limit: int) -> StepShape:
         if held + estimate(step, attention_path(step.student, platform)).peak + reserve <= limit:
             return step
     return shape.running(remat="full")
+
+
+def fitted_here(shape: StepShape) -> StepShape:
+    """The step with the policy that fits the devices of its mesh, which are present (`fitted`)."""
+    return fitted(shape, platform(), device_memory(shape.mesh.devices.flat[0]))

@@ -12,20 +12,11 @@ import re
 from typing import Any, cast
 
 import jax
-from etils import epath
 
-from prism_jax.student import sharding
 from prism_jax.student.dispatch import ChosenPath, attention_path, platform
-from prism_jax.student.prompting.packing import Sizes, empty_row
-from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.remat import Remat
-from prism_jax.student.scoring.slots import Slots
-from prism_jax.training.loop import plan
-from prism_jax.training.memory.estimate import Working, estimate, fitted
-from prism_jax.training.memory.shapes import Persistent, StepShape, abstract_batch, device_memory, persistent
-from prism_jax.training.optimization.step import abstract_state, make_step
-from prism_jax.training.run import open_run, resolve
-from prism_jax.training.run_config import RunConfig
+from prism_jax.training.memory.estimate import Persistent, Working, device_memory, estimate, fitted, persistent
+from prism_jax.training.optimization.step import StepShape, make_step
 
 UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
@@ -110,53 +101,9 @@ def plan_memory(shape: StepShape, limit: int = 0, *, compiled: bool = True) -> M
 
 def compiled_bytes(shape: StepShape) -> int:
     """Bytes of one device that the compiled step needs in addition to the state and the batch passed to it."""
-    step = make_step(shape.slots, shape.training, shape.loss, shape.point, shape.mesh)
-    state = abstract_state(shape.slots.model, shape.training, shape.mesh)
-    analysis: Any = cast(jax.stages.Wrapped, step).lower(state, abstract_batch(shape)).compile().memory_analysis()
+    step = cast(jax.stages.Wrapped, make_step(shape))
+    analysis: Any = step.lower(shape.state, shape.batch).compile().memory_analysis()
     return analysis.temp_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
-
-
-def step_shape(config: RunConfig) -> tuple[StepShape, str]:
-    """The shape of the step of a config, and a description of where the sizes of its rows come from.
-
-    If weights or streams that the config names are not present, the student is that of the config, and a row is assumed
-    to have `packing.context` tokens, of which an eighth are branches.
-
-    Raises:
-      ValueError, OSError: in one line, if the config cannot be used.
-    """
-    absent = _absent(config)
-    if not absent:
-        return plan(open_run(resolve(config))).shape, "the streams"
-    if not config.student.vocab_size:
-        raise ValueError(f"student.vocab_size: found 0, expected the tokenizer's size, since {absent} is not present")
-    size = _assumed(config.packing.context)
-    mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
-    tokens = (0, 1) if config.lora.head == "slots" else ()
-    model = Qwen3(config.student, dataclasses.replace(config.lora, tokens=tokens))
-    slots = Slots(model, 0, 1, size.window, size.visible)
-    return (
-        StepShape(
-            slots, size, empty_row(size), config.training, config.pathway.objective(config.loss), config.decision, mesh
-        ),
-        f"packing.context, assumed to be {size.trunk} + {size.branches} tokens: {absent} is not present",
-    )
-
-
-def _absent(config: RunConfig) -> str:
-    """The first path in a config that does not exist, or the archive that the run would download; otherwise empty."""
-    paths = [config.training.start, *config.data.paths]
-    missing = [path for path in paths if path and not epath.Path(path).exists()]
-    if not missing and config.data.name == "proactivebench" and not config.data.source:
-        return "ProactiveBench (data.source)"
-    return missing[0] if missing else ""
-
-
-def _assumed(context: int) -> Sizes:
-    """Sizes of rows of `packing.context` tokens, of which an eighth are branches; half of these are supervised."""
-    branches = -(-context // 64) * 8
-    trunk = max(8, context // 8 * 8 - branches)
-    return Sizes(trunk, branches, branches, 8, 8, max(8, branches // 2))
 
 
 def parse_bytes(text: str) -> int:

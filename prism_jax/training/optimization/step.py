@@ -16,25 +16,18 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.student import sharding
-from prism_jax.student.prompting.packing import Packed
+from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.prompting.packing import Packed, Sizes
 from prism_jax.student.qwen3 import Params, Qwen3
 from prism_jax.student.scoring.slots import Slots
-from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.optimization.frozen import Partition
-from prism_jax.training.optimization.objective import (
-    TERMS,
-    Terms,
-    denominators,
-    gate_width,
-    term_sums,
-    total,
-)
+from prism_jax.training.optimization.objective import TERMS, Objective, Terms
 from prism_jax.training.optimization.optimizer import Optimizer, OptimizerState, schedule
 from prism_jax.training.run_config import TrainingConfig
 
@@ -47,6 +40,7 @@ class TrainState(NamedTuple):
     optimizer: OptimizerState  # for the trained parameters only
 
 
+Key = PRNGKeyArray | None
 Metrics = dict[str, Float[Array, ""]]
 Step = Callable[[TrainState, Packed], tuple[TrainState, Metrics]]
 
@@ -91,59 +85,111 @@ def _place(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct, mesh: Mesh) -> Nam
     return NamedSharding(mesh, sharding.partition_spec(name, leaf.ndim))
 
 
-def make_step(slots: Slots, config: TrainingConfig, loss: LossConfig, point: OperatingPoint, mesh: Mesh) -> Step:
+@dataclasses.dataclass(frozen=True)
+class StepShape:
+    """Everything on which a training step depends."""
+
+    objective: Objective  # what it minimises, and for which student
+    training: TrainingConfig  # how it updates; epochs are converted into steps (`TrainingConfig.over`)
+    row: Packed  # a packed row of the largest sizes that it may receive
+    mesh: Mesh  # the devices
+
+    @property
+    def slots(self) -> Slots:
+        """The student and the tokens of its two answers."""
+        return self.objective.slots
+
+    @property
+    def student(self) -> StudentConfig:
+        """The architecture of the student, and how it runs."""
+        return self.slots.model.config
+
+    @property
+    def partition(self) -> Partition:
+        """The trained and the frozen parameters."""
+        return Partition.of(self.slots.model, self.training.frozen)
+
+    @property
+    def state(self) -> TrainState:
+        """Shapes, dtypes and shardings of the state (`abstract_state`)."""
+        return abstract_state(self.slots.model, self.training, self.mesh)
+
+    @property
+    def batch(self) -> Packed:
+        """Shapes and shardings of one batch, as the step receives it."""
+        where = NamedSharding(self.mesh, sharding.BATCH)
+
+        def abstract_column(column: Any, dtype: Any, *more: int) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct((self.training.batch, *np.shape(column), *more), dtype, sharding=where)
+
+        batch = jax.tree.map(lambda column: abstract_column(column, column.dtype), self.row)
+        if not self.training.reuse_frozen:
+            return batch
+        of_frozen = {
+            name: abstract_column(getattr(self.row, name), self.student.dtype, self.student.hidden_dim)
+            for name in ("trunk", "tokens")
+        }
+        return batch._replace(**of_frozen)
+
+    @property
+    def size(self) -> Sizes:
+        """The sizes of the row."""
+        row, slots = self.row, self.slots
+        decisions = len(row.need_slot), len(row.accept_slot), len(row.response_target)
+        return Sizes(len(row.trunk), len(row.tokens), slots.window, *decisions, slots.visible)
+
+    def running(self, **changes: Any) -> StepShape:
+        """The same step with other settings of the student, such as `remat`."""
+        model = dataclasses.replace(self.slots.model, config=dataclasses.replace(self.student, **changes))
+        slots = dataclasses.replace(self.slots, model=model)
+        return dataclasses.replace(self, objective=dataclasses.replace(self.objective, slots=slots))
+
+
+def make_step(shape: StepShape) -> Step:
     """The jitted training step, which donates the state passed to it; a remat policy still `auto` is an error."""
-    if slots.model.config.remat == "auto":
+    if shape.student.remat == "auto":
         raise ValueError("student.remat: found 'auto', expected a policy; memory.estimate.fitted chooses one")
-    optimizer, rate = Optimizer(config), schedule(config)
-    partition = Partition.of(slots.model, config.frozen)
-    gradient_of = make_gradient(slots, loss, point, config.accumulation, partition, mesh)
-    placed = jax.tree.map(lambda leaf: leaf.sharding, abstract_state(slots.model, config, mesh))
+    optimizer, rate = Optimizer(shape.training), schedule(shape.training)
+    partition, gradient_of = shape.partition, make_gradient(shape)
+    placed = jax.tree.map(lambda leaf: leaf.sharding, shape.state)
 
     def step(state: TrainState, batch: Packed) -> tuple[TrainState, Metrics]:
-        width = gate_width(state.step, config.steps, loss)
-        gradient, metrics = gradient_of(state.params, batch, width, dropout_key(slots, config, state.step))
+        gradient, metrics = gradient_of(state.params, batch, state.step)
         # The norm and the moments of a bfloat16 gradient are computed in float32.
         gradient = jax.tree.map(lambda g: g.astype(jnp.float32), gradient)
-        metrics |= {
-            "gradient_norm": optax.global_norm(gradient),
-            "learning_rate": rate(state.step),
-            "gate_width": width,
-        }
+        metrics |= {"gradient_norm": optax.global_norm(gradient), "learning_rate": rate(state.step)}
         trained, optimizer_state = optimizer.update(
             gradient, state.optimizer, partition.split(state.params), state.step
         )
         return TrainState(state.step + 1, partition.merge(state.params, trained), optimizer_state), metrics
 
-    return jax.jit(
-        step, donate_argnums=0, in_shardings=(placed, NamedSharding(mesh, sharding.BATCH)), out_shardings=(placed, None)
-    )
+    rows = NamedSharding(shape.mesh, sharding.BATCH)
+    return jax.jit(step, donate_argnums=0, in_shardings=(placed, rows), out_shardings=(placed, None))
 
 
 Shares = Callable[[TrainState, Packed], dict[str, Float[Array, ""]]]
 
 
-def make_shares(slots: Slots, config: TrainingConfig, loss: LossConfig, point: OperatingPoint, mesh: Mesh) -> Shares:
+def make_shares(shape: StepShape) -> Shares:
     """Makes a jitted function of state and batch that runs one backward pass per term with a positive weight.
 
     For each term it returns `gradient_norm_TERM`, the global norm of the gradient of that weighted term with respect to
     the trained parameters, before clipping, and `gradient_share_TERM`, its share of the sum of these norms. The norm of
     the total gradient is at most that sum, because terms may have opposing gradients.
     """
-    partition = Partition.of(slots.model, config.frozen)
+    objective = shape.objective
     gradients = {
-        name: make_gradient(slots, _alone(loss, name), point, config.accumulation, partition, mesh)
+        name: make_gradient(dataclasses.replace(shape, objective=objective.alone(name)))
         for name in TERMS
-        if getattr(loss, name) > 0
+        if getattr(objective.loss, name) > 0
     }
 
-    def norm(state: TrainState, batch: Packed, name: str, width: Float[Array, ""]) -> Float[Array, ""]:
-        gradient, _ = gradients[name](state.params, batch, width, dropout_key(slots, config, state.step))
+    def norm(gradient_of: Gradient, state: TrainState, batch: Packed) -> Float[Array, ""]:
+        gradient, _ = gradient_of(state.params, batch, state.step)
         return optax.global_norm(jax.tree.map(lambda g: g.astype(jnp.float32), gradient))
 
     def shares(state: TrainState, batch: Packed) -> dict[str, Float[Array, ""]]:
-        width = gate_width(state.step, config.steps, loss)
-        norms = {name: norm(state, batch, name, width) for name in gradients}
+        norms = {name: norm(gradient_of, state, batch) for name, gradient_of in gradients.items()}
         whole = jnp.maximum(sum(norms.values(), jnp.zeros(())), jnp.finfo(jnp.float32).tiny)
         return {f"gradient_norm_{name}": value for name, value in norms.items()} | {
             f"gradient_share_{name}": value / whole for name, value in norms.items()
@@ -152,56 +198,32 @@ def make_shares(slots: Slots, config: TrainingConfig, loss: LossConfig, point: O
     return jax.jit(shares)
 
 
-def _alone(loss: LossConfig, name: str) -> LossConfig:
-    """The loss config with the weights of all other terms set to 0."""
-    nothing: dict[str, Any] = {term: 0.0 for term in TERMS if term != name}
-    return dataclasses.replace(loss, **nothing)
+Gradient = Callable[[Params, Packed, Int[Array, ""]], tuple[Params, Metrics]]
 
 
-Key = PRNGKeyArray | None
-Gradient = Callable[[Params, Packed, Float[Array, ""], Key], tuple[Params, dict[str, Float[Array, ""]]]]
+def make_gradient(shape: StepShape) -> Gradient:
+    """Makes a function of parameters, batch and number of completed steps that returns the gradient and the metrics.
 
-
-def dropout_key(slots: Slots, config: TrainingConfig, step: Int[Array, ""]) -> Key:
-    """The key for the dropout of a step, which depends on the seed and the step alone; None without dropout."""
-    lora = slots.model.lora
-    if not (lora.rank and lora.dropout):
-        return None
-    return jax.random.fold_in(jax.random.fold_in(jax.random.key(config.seed), step), 1)
-
-
-def make_gradient(
-    slots: Slots,
-    loss: LossConfig,
-    point: OperatingPoint,
-    depth: int,
-    partition: Partition,
-    mesh: Mesh,
-) -> Gradient:
-    """Makes a function of parameters, batch, gate width and dropout key that returns the gradient and the metrics.
-
-    `depth` is the number of microbatches, which must divide the number of rows of the batch that each device holds. The
-    function differentiates with respect to the trained parameters only. At depth 1 the gradients have the dtypes of the
-    parameters. At larger depths they have at least float32, because small terms are lost when a sum is accumulated in
-    bfloat16.
+    It differentiates with respect to the trained parameters only. Without microbatches (`training.accumulation` = 1)
+    the gradients have the dtypes of the parameters. With some they have at least float32, because small terms are lost
+    when a sum is accumulated in bfloat16.
     """
-    slots = dataclasses.replace(slots, frozen=partition.depth)
+    training, partition, depth = shape.training, shape.partition, shape.training.accumulation
+    lora, slots = shape.slots.model.lora, dataclasses.replace(shape.slots, frozen=partition.depth)
+    objective = dataclasses.replace(shape.objective, slots=slots)
 
-    def one_batch(params: Params, batch: Packed, width: Float[Array, ""], key: Key) -> tuple[Params, dict[str, Array]]:
-        def whole(trained: Params) -> tuple[Array, dict[str, Array]]:
-            sums = term_sums(partition.merge(params, trained), batch, slots, loss, point, width, key)
-            return total(sums, loss)
+    def one_batch(params: Params, batch: Packed, width: Float[Array, ""], key: Key) -> tuple[Params, Metrics]:
+        def whole(trained: Params) -> tuple[Array, Metrics]:
+            return objective.total(objective.sums(partition.merge(params, trained), batch, width, key))
 
         return jax.grad(whole, has_aux=True)(partition.split(params))
 
-    def microbatches(
-        params: Params, batch: Packed, width: Float[Array, ""], key: Key
-    ) -> tuple[Params, dict[str, Array]]:
-        whole, trained = denominators(batch, loss, point), partition.split(params)
+    def microbatches(params: Params, batch: Packed, width: Float[Array, ""], key: Key) -> tuple[Params, Metrics]:
+        whole, trained = objective.denominators(batch), partition.split(params)
 
         def share(trained: Params, part: Packed, key: Key) -> tuple[Array, Terms]:
-            sums = term_sums(partition.merge(params, trained), part, slots, loss, point, width, key)
-            return total(sums.over(whole), loss)[0], sums
+            sums = objective.sums(partition.merge(params, trained), part, width, key)
+            return objective.total(sums.over(whole))[0], sums
 
         def add(so_far: Any, part: tuple[Packed, Key]) -> tuple[Any, None]:
             return jax.tree.map(operator.add, so_far, jax.grad(share, has_aux=True)(trained, *part)), None
@@ -209,14 +231,16 @@ def make_gradient(
         zeros = jax.tree.map(lambda leaf: jnp.zeros_like(leaf, jnp.promote_types(leaf.dtype, jnp.float32)), trained)
         nothing = (zeros, jax.tree.map(jnp.zeros_like, whole))
         keys = None if key is None else jax.random.split(key, depth)
-        (gradient, sums), _ = jax.lax.scan(add, nothing, (split(batch, depth, mesh), keys))
-        return gradient, total(sums, loss)[1]
+        (gradient, sums), _ = jax.lax.scan(add, nothing, (split(batch, depth, shape.mesh), keys))
+        return gradient, objective.total(sums)[1]
 
-    def gradient(
-        params: Params, batch: Packed, width: Float[Array, ""], key: Key = None
-    ) -> tuple[Params, dict[str, Array]]:
-        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
-            return (one_batch if depth == 1 else microbatches)(params, batch, width, key)
+    def gradient(params: Params, batch: Packed, step: Int[Array, ""]) -> tuple[Params, Metrics]:
+        width, key = objective.width(step, training.steps), None
+        if lora.rank and lora.dropout:  # drawn by the seed and the step alone
+            key = jax.random.fold_in(jax.random.fold_in(jax.random.key(training.seed), step), 1)
+        with jax.sharding.use_abstract_mesh(shape.mesh.abstract_mesh):
+            of_trained, metrics = (one_batch if depth == 1 else microbatches)(params, batch, width, key)
+        return of_trained, metrics | {"gate_width": width}
 
     return gradient
 

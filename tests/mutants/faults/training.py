@@ -15,8 +15,8 @@ TRAINING = (
     Fault(
         "burden-of-unjudged-steps",
         "training/optimization/objective.py",
-        "observed = batch.accept_weight * batch.logged * judged * _inverse(propensity, config)",
-        "observed = batch.accept_weight * batch.logged * _inverse(propensity, config)",
+        "observed = batch.accept_weight * batch.logged * judged * self._inverse(propensity)",
+        "observed = batch.accept_weight * batch.logged * self._inverse(propensity)",
         "Steps without a need label count as steps without need in the burden.",
         ("training/optimization/test_objective.py", "training/optimization/test_row_parity.py"),
         vital=True,
@@ -24,8 +24,8 @@ TRAINING = (
     Fault(
         "given-accept-without-acceptance",
         "training/optimization/objective.py",
-        "batch.logged * _inverse(propensity, config) * batch.y_accept",
-        "batch.logged * _inverse(propensity, config)",
+        "batch.logged * self._inverse(propensity) * batch.y_accept",
+        "batch.logged * self._inverse(propensity)",
         "Need given acceptance is learned from refused offers as well.",
         ("training/optimization/test_need_target.py",),
         vital=True,
@@ -33,8 +33,8 @@ TRAINING = (
     Fault(
         "gate-width-grows",
         "training/optimization/objective.py",
-        "(1 - share) * jnp.log(config.width_start) + share * jnp.log(config.width_end)",
-        "share * jnp.log(config.width_start) + (1 - share) * jnp.log(config.width_end)",
+        "(1 - share) * jnp.log(self.loss.width_start) + share * jnp.log(self.loss.width_end)",
+        "share * jnp.log(self.loss.width_start) + (1 - share) * jnp.log(self.loss.width_end)",
         "The soft gate becomes softer while training goes on.",
         ("training/optimization/test_objective.py", "training/optimization/test_shares.py"),
         vital=True,

@@ -22,7 +22,7 @@ from prism_jax.training.checkpoints.checkpoint import CheckpointError, parameter
 from prism_jax.training.checkpoints.recovery import restore_best, restore_latest
 from prism_jax.training.checkpoints.saver import Saver
 from prism_jax.training.optimization.step import abstract_state
-from prism_jax.training.run import open_run
+from prism_jax.training.run import resolve
 from prism_jax.training.run_config import MeshConfig
 from prism_jax.training.workdir import Workdir
 
@@ -35,7 +35,7 @@ BEST = tiny.with_training(CONFIG, keep_best=1)
 
 @pytest.fixture(scope="module")
 def abstract():
-    return abstract_state(open_run(CONFIG).model, CONFIG.training, make_mesh())
+    return abstract_state(resolve(CONFIG).model, CONFIG.training, make_mesh())
 
 
 def state_of(abstract, step):

@@ -19,7 +19,7 @@ from prism_jax.student.sharding import make_mesh
 from prism_jax.training.checkpoints.recovery import restore_best, restore_latest
 from prism_jax.training.checkpoints.saver import Saver
 from prism_jax.training.optimization.step import abstract_state
-from prism_jax.training.run import open_run
+from prism_jax.training.run import resolve
 from prism_jax.training.workdir import Workdir
 
 CONFIG = dataclasses.replace(
@@ -30,7 +30,7 @@ CONFIG = dataclasses.replace(
 
 @pytest.fixture(scope="module")
 def abstract():
-    return abstract_state(open_run(CONFIG).model, CONFIG.training, make_mesh())
+    return abstract_state(resolve(CONFIG).model, CONFIG.training, make_mesh())
 
 
 def state_of(abstract, step):

@@ -11,7 +11,8 @@ from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.scoring.slots import Slots
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.loss_config import LossConfig
-from prism_jax.training.memory.shapes import StepShape
+from prism_jax.training.optimization.objective import Objective
+from prism_jax.training.optimization.step import StepShape
 from prism_jax.training.pathways.table import PathwayConfig
 from prism_jax.training.run_config import TrainingConfig
 
@@ -40,7 +41,8 @@ def step_on(data=1, fsdp=1, tensor=1, *, student=None, loss=None, packed=False, 
     row = empty_row(size)
     if packed:
         row = row._replace(begin=np.zeros_like(row.trunk))
-    return StepShape(slots, size, row, config, loss or LossConfig(), OperatingPoint(), make_mesh(data, fsdp, tensor))
+    objective = Objective(slots, loss or LossConfig(), OperatingPoint())
+    return StepShape(objective, config, row, make_mesh(data, fsdp, tensor))
 
 
 # Settings of student and training that decide the dtypes of the state.

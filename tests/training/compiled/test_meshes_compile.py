@@ -29,17 +29,14 @@ for sizes in json.loads(sys.argv[1]):
 TRAFFIC = """
 import json, sys
 from target_shapes import step_on
-from prism_jax.training.memory.shapes import abstract_batch
-from prism_jax.training.optimization.step import abstract_state, make_step
+from prism_jax.training.optimization.step import make_step
 from prism_jax.training.compiled.accounting import collectives
 from prism_jax.training.compiled.hlo import parse
 from prism_jax.training.compiled.theory import zero3
 
 for sizes in json.loads(sys.argv[1]):
     shape = step_on(*sizes, student={"dtype": "float32", "param_dtype": "float32"}, master="none")
-    step = make_step(shape.slots, shape.training, shape.loss, shape.point, shape.mesh)
-    state = abstract_state(shape.slots.model, shape.training, shape.mesh)
-    compiled = step.lower(state, abstract_batch(shape)).compile({"xla_backend_optimization_level": 0})
+    compiled = make_step(shape).lower(shape.state, shape.batch).compile({"xla_backend_optimization_level": 0})
     found = collectives(parse(compiled.as_text()), 8)
     print(json.dumps({"found": {kind: one.bytes for kind, one in found.items()}, "zero3": zero3(shape)._asdict()}))
 """

@@ -14,8 +14,7 @@ from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.sharding import MESH_AXES
 from prism_jax.training.compiled.theory import Traffic, needed_dots, zero3
 from prism_jax.training.loss_config import LossConfig
-from prism_jax.training.memory.shapes import abstract_batch
-from prism_jax.training.optimization.step import abstract_state, make_step
+from prism_jax.training.optimization.step import make_step
 
 # By hand, for the student of target_shapes: the values of all matrices of one block, and of the head.
 WIDTH, HEADS, KEYS, INNER, LAYERS = 128, 16 * 16, 8 * 16, 256, 3
@@ -74,9 +73,7 @@ def counted(jaxpr, times=1):
 def test_the_traced_step_has_the_needed_products_and_no_others(student, settings):
     """Without recomputation, and after the removal of what no result depends on."""
     shape = step_on(student={"attention": "xla", "remat": "none", **student}, **settings)
-    step = make_step(shape.slots, shape.training, shape.loss, shape.point, shape.mesh)
-    state = abstract_state(shape.slots.model, shape.training, shape.mesh)
-    traced = jax.make_jaxpr(step)(state, abstract_batch(shape)).jaxpr
+    traced = jax.make_jaxpr(make_step(shape))(shape.state, shape.batch).jaxpr
     assert counted(dce_jaxpr(traced, [True] * len(traced.outvars))[0]) == needed_dots(shape)
 
 

@@ -14,13 +14,12 @@ from prism_jax.student.prompting.packing import Sizes, empty_row
 from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.scoring.slots import Slots
 from prism_jax.student.sharding import make_mesh
-from prism_jax.training import loop
 from prism_jax.training.memory import estimate as estimate_module
-from prism_jax.training.memory import shapes as shapes_module
-from prism_jax.training.memory.estimate import RESERVE, estimate, fitted
+from prism_jax.training.memory.estimate import RESERVE, estimate, fitted, fitted_here, persistent
 from prism_jax.training.memory.plan import plan_memory
-from prism_jax.training.memory.shapes import StepShape, persistent
-from prism_jax.training.optimization.step import abstract_state, make_step
+from prism_jax.training.optimization import step as step_module
+from prism_jax.training.optimization.objective import Objective
+from prism_jax.training.optimization.step import StepShape, abstract_state, make_step
 from prism_jax.training.run_config import TrainingConfig
 
 # Large enough for a GPU's reserve to be a small part, with policies that differ by hundreds of MiB; only shapes exist.
@@ -52,8 +51,7 @@ PLATFORMS = {"cudnn": "cuda", "xla": "cpu"}
 def trace_states_once():
     """Shapes of the state depend on nothing but the arguments, and tracing them takes most of the time here."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (estimate_module, shapes_module):
-            patch.setattr(module, "abstract_state", functools.cache(abstract_state))
+        patch.setattr(step_module, "abstract_state", functools.cache(abstract_state))
         yield
 
 
@@ -62,7 +60,7 @@ def shape(remat="auto"):
     size = Sizes(3584, 512, 128, 8, 8, 256)
     slots = Slots(Qwen3(dataclasses.replace(WIDE, remat=remat)), 1, 2, size.window)
     config = TrainingConfig(batch=8, master="float32")
-    return StepShape(slots, size, empty_row(size), config, tiny.CONFIG.loss, tiny_step.POINT, make_mesh())
+    return StepShape(Objective(slots, tiny.CONFIG.loss, tiny_step.POINT), config, empty_row(size), make_mesh())
 
 
 @functools.cache
@@ -166,19 +164,16 @@ def test_a_plan_reports_the_chosen_policy():
 
 
 def test_a_step_needs_a_policy():
-    auto = shape()
     with pytest.raises(ValueError) as error:
-        make_step(auto.slots, auto.training, auto.loss, auto.point, auto.mesh)
+        make_step(shape())
     assert str(error.value).startswith("student.remat: found 'auto', expected a policy")
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(("memory", "remat"), [(0, "full"), (2**40, "none")])
-def test_a_job_chooses_for_its_own_devices(memory, remat, monkeypatch):
-    slots = tiny_step.slots(remat="auto")
-    job = loop.Job(tiny_step.RUN, slots, tiny_step.SPLIT, [""] * len(tiny_step.SPLIT.rows), tiny_step.MESH)
-    monkeypatch.setattr(loop, "device_memory", lambda device: memory if device.platform == "cpu" else None)
-    resolved = job.fitted()
+def test_a_step_is_fitted_to_its_own_devices(memory, remat, monkeypatch):
+    monkeypatch.setattr(estimate_module, "device_memory", lambda device: memory if device.platform == "cpu" else None)
+    resolved = fitted_here(tiny_step.shape(tiny_step.slots(remat="auto")))
     assert resolved.slots == tiny_step.slots(remat=remat)
-    assert resolved.fitted().slots == resolved.slots  # once chosen, it stays
-    assert make_step(resolved.slots, resolved.training, resolved.loss, tiny_step.POINT, resolved.mesh)
+    assert fitted_here(resolved).slots == resolved.slots  # once chosen, it stays
+    assert make_step(resolved)

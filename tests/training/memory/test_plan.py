@@ -15,16 +15,11 @@ from prism_jax.student.prompting.packing import Sizes, empty_row
 from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.scoring.slots import Slots
 from prism_jax.student.sharding import make_mesh
-from prism_jax.training.memory.estimate import estimate
-from prism_jax.training.memory.plan import (
-    MemoryPlan,
-    compiled_bytes,
-    parse_bytes,
-    plan_memory,
-    step_shape,
-)
-from prism_jax.training.memory.shapes import Persistent, StepShape, abstract_batch, persistent
-from prism_jax.training.optimization.step import init_state
+from prism_jax.training.job import step_shape
+from prism_jax.training.memory.estimate import Persistent, estimate, persistent
+from prism_jax.training.memory.plan import MemoryPlan, compiled_bytes, parse_bytes, plan_memory
+from prism_jax.training.optimization.objective import Objective
+from prism_jax.training.optimization.step import StepShape, init_state
 from prism_jax.training.run_config import RunConfig, TrainingConfig
 
 WIDE = StudentConfig(
@@ -44,7 +39,7 @@ def shape(student=WIDE, responses=64, **training):
     size = Sizes(224, 64, 32, 4, 4, responses)
     slots = Slots(Qwen3(student), 1, 2, size.window)
     config = TrainingConfig(**{"batch": 8, **training})
-    return StepShape(slots, size, empty_row(size), config, tiny.CONFIG.loss, tiny_step.POINT, make_mesh())
+    return StepShape(Objective(slots, tiny.CONFIG.loss, tiny_step.POINT), config, empty_row(size), make_mesh())
 
 
 def held(tree):
@@ -66,7 +61,7 @@ def test_what_persists_is_counted_to_the_byte():
     assert found.batch == 2 * held(tiny_step.batch_of(*range(config.training.batch)))
     batch = tiny_step.batch_of(*range(config.training.batch))
     shapes = [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(batch)]
-    assert [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(abstract_batch(planned))] == shapes
+    assert [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(planned.batch)] == shapes
 
 
 @functools.cache

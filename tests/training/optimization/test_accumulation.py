@@ -11,17 +11,12 @@ import numpy as np
 import pytest
 import tiny
 import tiny_step
-from tiny_step import LOSS, MESH, POINT, batch_of, jit, params, slots
+from tiny_step import LOSS, MESH, batch_of, jit, params, slots
 
-from prism_jax.training.optimization.frozen import Partition
-from prism_jax.training.optimization.objective import denominators
 from prism_jax.training.optimization.step import make_gradient, split
 from prism_jax.training.run_config import MeshConfig
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
-
-SLOTS = slots()
-EVERYTHING = Partition(SLOTS.model.abstract_params(), ())
 
 
 def uneven(batch):
@@ -45,9 +40,12 @@ def whole():
     return uneven(batch_of(0, 1, 2, 3))
 
 
+def function(depth, loss=LOSS, where=None):
+    return make_gradient(tiny_step.shape(where, tiny.with_training(accumulation=depth).training, loss))
+
+
 def gradient(depth, loss=LOSS, batch=None):
-    program = jit(make_gradient(SLOTS, loss, POINT, depth, EVERYTHING, MESH))
-    return program(params(), whole() if batch is None else batch, jnp.asarray(0.1))
+    return jit(function(depth, loss))(params(), whole() if batch is None else batch, jnp.asarray(3))
 
 
 def assert_close(found, expected):
@@ -92,7 +90,7 @@ def test_steps_with_accumulation_equal_steps_without():
 
 
 def test_denominators_are_the_weights_of_the_labels():
-    found = denominators(whole(), LOSS, POINT)
+    found = tiny_step.shape().objective.denominators(whole())
     b = jax.tree.map(np.asarray, whole())
     w = np.minimum(b.logged / np.maximum(b.propensity, LOSS.e_min), LOSS.w_max) * b.accept_weight
     known = w * np.take_along_axis(b.need_weight, b.accept_step, axis=1)
@@ -119,9 +117,8 @@ def test_the_sum_of_gradients_is_kept_in_float32_and_only_if_there_is_one(equati
     shape = abstract["layers"]["mlp"]["up_proj"]["kernel"].shape
 
     def carried(depth):
-        function = make_gradient(narrow, LOSS, POINT, depth, Partition(abstract, ()), MESH)
         found = set()
-        for equation in equations(function, abstract, whole(), jnp.asarray(0.1)):
+        for equation in equations(function(depth, where=narrow), abstract, whole(), jnp.asarray(3)):
             if equation.primitive.name == "scan":
                 carry, _ = scan_results(equation)
                 found |= {aval.dtype.name for aval in carry if aval.shape == shape}

@@ -94,27 +94,26 @@ def test_an_invalid_regular_expression_is_rejected():
 def test_a_frozen_parameter_has_no_state_and_no_gradient(equations):
     """Checks the state and the gradient with the embedding and the lower of two layers frozen."""
     import tiny_step
-    from tiny_step import LOSS, MESH, POINT
 
-    from prism_jax.training.optimization.step import abstract_state, make_gradient
+    from prism_jax.training.optimization.step import make_gradient
 
     patterns = ("embedding", "layers/0/.*")
     training = tiny.with_training(frozen=patterns, steps=3).training
-    where = tiny_step.slots()
-    shapes = where.model.abstract_params()
+    step = tiny_step.shape(training=training)
+    shapes = step.slots.model.abstract_params()
     part = Partition(shapes, patterns)
     trained = jax.eval_shape(part.split, shapes)
-    state = abstract_state(where.model, training, MESH)
+    state = step.state
     assert "embedding" in state.params
     assert sum(leaf.size for leaf in jax.tree.leaves(state.optimizer)) == 2 * part.trained + 2  # two counters of steps
-    gradient = make_gradient(where, LOSS, POINT, 1, part, MESH)
-    found, _ = jax.eval_shape(gradient, shapes, tiny_step.batch_of(0, 1), jnp.asarray(0.1))
+    gradient = make_gradient(step)
+    found, _ = jax.eval_shape(gradient, shapes, tiny_step.batch_of(0, 1), jnp.asarray(1))
     chex.assert_trees_all_equal_shapes_and_dtypes(found, trained)
     # No array of the shape of the embedding is accumulated, as the gradient of a lookup or a tied head would be.
     shape = shapes["embedding"].shape
     adders = [
         equation.primitive.name
-        for equation in equations(gradient, shapes, tiny_step.batch_of(0, 1), jnp.asarray(0.1))
+        for equation in equations(gradient, shapes, tiny_step.batch_of(0, 1), jnp.asarray(1))
         if equation.primitive.name in ("scatter-add", "add_any")
         and any(variable.aval.shape == shape for variable in equation.outvars)
     ]

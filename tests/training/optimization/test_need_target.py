@@ -11,7 +11,7 @@ from whole_objective import objective, sums
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.training.loss_config import LossConfig
-from prism_jax.training.optimization.objective import denominators
+from prism_jax.training.optimization.objective import Objective
 from prism_jax.training.pathways.table import PathwayConfig
 from prism_jax.training.run_config import RunConfig
 
@@ -57,7 +57,9 @@ def test_a_step_counts_with_the_acceptance_of_the_offer_that_ranks_first(candida
     found = sums(example.params, example.batch, example.slots, LOSS, POINT, 0.1).need
     assert 0 < numerator != denominator > 0
     np.testing.assert_allclose(found, (numerator, denominator), rtol=1e-5)
-    assert float(denominators(example.batch, LOSS, POINT).need.denominator) == float(found.denominator)
+    assert float(Objective(example.slots, LOSS, POINT).denominators(example.batch).need.denominator) == float(
+        found.denominator
+    )
 
 
 def test_answers_of_offers_that_were_not_accepted_teach_it_nothing():

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
-from tiny_step import POINT, RUN, SPLIT, params
+from tiny_step import POINT, RUN, SPLIT, params, shape
 from whole_objective import objective
 
 from prism_jax.decision import losses
@@ -17,7 +17,7 @@ from prism_jax.student.qwen3 import Tree
 from prism_jax.student.scoring.slots import Slots
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.input_pipeline import batches
-from prism_jax.training.optimization.objective import Terms, gate_width, total
+from prism_jax.training.optimization.objective import Objective, Terms
 from prism_jax.training.optimization.step import init_state, make_step
 
 SLOTS = Slots(RUN.model, RUN.template.yes, RUN.template.no, SPLIT.size.window, SPLIT.size.visible)
@@ -69,7 +69,7 @@ def test_each_part_of_the_burden_has_its_own_weight():
     for false_alarm, missed in ((3.0, 0.0), (0.0, 0.5)):
         loss = dataclasses.replace(tiny.CONFIG.loss, slow=0.0, false_alarm=false_alarm, missed=missed)
         expected = false_alarm * sums.burden.false_alarm.mean() + missed * sums.burden.missed.mean()
-        assert total(sums, loss)[1]["burden"] == expected > 0
+        assert Objective(SLOTS, loss, POINT).total(sums)[1]["burden"] == expected > 0
 
 
 def test_steps_without_a_need_label_are_not_in_the_burden():
@@ -156,8 +156,8 @@ def test_a_batch_without_labels_has_loss_zero_and_a_finite_gradient():
 
 
 def test_the_gate_narrows_geometrically():
-    loss = tiny.CONFIG.loss
-    widths = np.array([float(gate_width(step, 5, loss)) for step in range(5)])
+    width = Objective(SLOTS, tiny.CONFIG.loss, POINT).width
+    widths = np.array([float(width(step, 5)) for step in range(5)])
     assert widths[0] == pytest.approx(0.25)
     assert widths[-1] == pytest.approx(0.05)
     assert np.diff(np.log(widths)) == pytest.approx(np.log(0.05 / 0.25) / 4, rel=1e-4)
@@ -166,9 +166,8 @@ def test_the_gate_narrows_geometrically():
 @pytest.mark.slow
 def test_the_step_compiles_once_and_donates_its_state():
     config = tiny.CONFIG.training
-    mesh = make_mesh()
-    step = make_step(SLOTS, config, tiny.CONFIG.loss, POINT, mesh)
-    state = init_state(RUN.model, config, mesh, jax.random.key(0))
+    step = make_step(shape(SLOTS))
+    state = init_state(RUN.model, config, make_mesh(), jax.random.key(0))
     first = state.params["embedding"]
     iterator = batches(SPLIT, config.batch, 0)
     for _ in range(3):

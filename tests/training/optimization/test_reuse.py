@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 import tiny
 import tiny_step
-from tiny_step import LOSS, MESH, POINT
+from tiny_step import LOSS, POINT
 from whole_objective import objective
 
 from prism_jax.runtime.dataclass_config import ConfigError, from_config_dict
 from prism_jax.streams import Candidate, Event, Step, Stream
-from prism_jax.training.loop import plan, train
+from prism_jax.training.job import plan
+from prism_jax.training.loop import train
 from prism_jax.training.optimization.frozen import FrozenFeatures, Partition
 from prism_jax.training.optimization.step import make_gradient
 from prism_jax.training.pathways.supervision import with_soft_labels
-from prism_jax.training.run import open_run
+from prism_jax.training.run import resolve
 from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
 
@@ -74,8 +75,8 @@ def test_the_backward_pass_does_not_visit_frozen_blocks(equations, params):
     """The gradient scans the lower blocks forward only; just the upper block is also scanned in reverse."""
 
     def scans(patterns):
-        part = Partition(params, patterns)
-        found = equations(make_gradient(SLOTS, LOSS, POINT, 1, part, MESH), params, tiny_step.batch_of(0, 1), WIDTH)
+        step = tiny_step.shape(SLOTS, tiny.with_training(frozen=patterns).training)
+        found = equations(make_gradient(step), params, tiny_step.batch_of(0, 1), jnp.asarray(1))
         # The chunked response loss also scans, but does not read parameters of blocks.
         kernel = params["layers"]["mlp"]["up_proj"]["kernel"].shape[1:]
         return sorted(
@@ -107,7 +108,7 @@ def run(folder, **training):
     config = tiny.with_training(
         dataclasses.replace(tiny.CONFIG, student=student), steps=7, checkpoint_every=5, frozen=LOWER, **training
     )
-    return functools.partial(train, plan(open_run(config, Workdir(folder))), progress=False)
+    return functools.partial(train, plan(resolve(config, Workdir(folder))), progress=False)
 
 
 @pytest.mark.slow
@@ -124,7 +125,7 @@ def test_a_run_with_reused_features_equals_one_without_even_if_resumed(tmp_path)
 
 def test_reuse_without_frozen_blocks_is_rejected_before_anything_is_written(tmp_path):
     with pytest.raises(ValueError, match=r"^training\.reuse_frozen: found True, but the embedding or a part of layers"):
-        plan(open_run(tiny.with_training(reuse_frozen=True, frozen=("layers/0/.*",))))
+        plan(resolve(tiny.with_training(reuse_frozen=True, frozen=("layers/0/.*",))))
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ConfigError, match=r"^config\.training\.reuse_frozen: found True on data 2 x fsdp 1 x tensor 1"):
         from_config_dict(RunConfig, {"training": {"reuse_frozen": True}, "mesh": {"data": 2}})

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
-from tiny_step import LOSS, MESH, POINT, RUN
+from tiny_step import MESH, RUN, shape
 
 from prism_jax.streams import Candidate
 from prism_jax.student.scoring.slots import Slots
@@ -38,7 +38,7 @@ def trained(split, config):
     """Parameters and metrics of ten steps, where each step uses the rows of the same four streams in both packings."""
     slots = Slots(RUN.model, RUN.template.yes, RUN.template.no, split.size.window, split.size.visible)
     state = init_state(RUN.model, config, MESH, jax.random.key(0))
-    step = make_step(slots, config, LOSS, POINT, MESH)
+    step = make_step(shape(slots, config, split=split))
     groups = [
         [row for row, owner in zip(split.rows, split.streams, strict=True) if owner[0] // STREAMS == group]
         for group in range(3)

@@ -10,11 +10,11 @@ import optax
 import pytest
 import tiny
 from pathway_streams import STREAMS, Example, each_candidate
-from tiny_step import MESH, POINT, RUN
+from tiny_step import POINT, RUN, shape
 from whole_objective import objective
 
-from prism_jax.training.loop import describe, plan, train
-from prism_jax.training.optimization.objective import gate_width
+from prism_jax.training.job import describe, plan
+from prism_jax.training.loop import train
 from prism_jax.training.optimization.step import TrainState, make_shares
 from prism_jax.training.workdir import Workdir
 
@@ -26,10 +26,9 @@ pytestmark = pytest.mark.usefixtures("compile_quickly")
 def test_norms_are_those_of_the_gradients_of_the_weighted_terms(response):
     example = Example.of(STREAMS)
     loss = dataclasses.replace(tiny.CONFIG.loss, response=response, accept=2.0)
-    found = make_shares(example.slots, tiny.CONFIG.training, loss, POINT, MESH)(
-        TrainState(jnp.asarray(3), example.params, None), example.batch
-    )
-    width = gate_width(3, tiny.CONFIG.training.steps, loss)
+    step = shape(example.slots, loss=loss)
+    found = make_shares(step)(TrainState(jnp.asarray(3), example.params, None), example.batch)
+    width = step.objective.width(3, tiny.CONFIG.training.steps)
 
     def term(params, name):
         return getattr(loss, name) * objective(params, example.batch, example.slots, loss, POINT, width)[1][name]

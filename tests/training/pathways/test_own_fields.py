@@ -18,11 +18,11 @@ from prism_jax.student.prompting.packing import pack
 from prism_jax.student.prompting.supervised import supervised_step
 from prism_jax.student.prompting.template import WritingConfig
 from prism_jax.training.checkpoints.saver import Saver
-from prism_jax.training.loop import plan
+from prism_jax.training.job import plan
 from prism_jax.training.optimization.step import init_state
 from prism_jax.training.pathways.supervision import is_slow, reads_own_fields
 from prism_jax.training.pathways.table import PathwayConfig
-from prism_jax.training.run import open_run, resolve
+from prism_jax.training.run import resolve
 from prism_jax.training.workdir import Workdir
 
 OWN = {name: f"own {number}" for number, name in enumerate(SLOW_FIELDS)}
@@ -68,7 +68,7 @@ def test_own_fields_are_read_and_not_trained_on():
 
 @pytest.mark.slow
 def test_the_chosen_steps_read_what_the_student_of_the_start_writes(start):
-    run = open_run(resolve(second(start)))
+    run = resolve(second(start))
     pathway, seed = run.config.pathway, run.config.training.seed
     streams, chosen, slow = with_own_fields(run), 0, 0
     for before, after in zip(run.splits.train, streams, strict=True):
@@ -86,7 +86,7 @@ def test_the_chosen_steps_read_what_the_student_of_the_start_writes(start):
 
 
 def test_without_own_fields_the_streams_are_the_runs(start):
-    run = open_run(resolve(second(start, own_fields=0.0)))
+    run = resolve(second(start, own_fields=0.0))
     assert with_own_fields(run) is run.splits.train
 
 
@@ -97,4 +97,4 @@ def test_errors_say_what_is_missing(start, tmp_path):
         dataclasses.replace(second(start), training=tiny.CONFIG.training)
     fast = folder_of(tmp_path / "fast")
     with pytest.raises(ConfigError, match=r"a run with pathway\.slow = 0, expected one with slow branches"):
-        with_own_fields(open_run(resolve(second(fast))))
+        with_own_fields(resolve(second(fast)))

@@ -14,7 +14,7 @@ from prism_jax.runtime.dataclass_config import ConfigError
 from prism_jax.training.checkpoints.saver import Saver
 from prism_jax.training.optimization.step import init_state
 from prism_jax.training.pathways.table import PathwayConfig
-from prism_jax.training.run import base_params, open_run, resolve
+from prism_jax.training.run import base_params, resolve, with_start
 from prism_jax.training.workdir import Workdir
 
 
@@ -40,9 +40,9 @@ def second(workdir, **changes):
 def test_a_second_stage_takes_over_the_runs_student_tokenizer_and_parameters(first):
     workdir, params = first
     for config in (second(workdir), second(workdir, student=type(RUN.config.student)())):
-        found = resolve(config)
+        found = with_start(config)
         assert found.student == RUN.config.student
-        run = open_run(found)
+        run = resolve(found)
         assert run.template.tokenizer.definition == RUN.template.tokenizer.definition
         assert run.model == RUN.model
     chex.assert_trees_all_equal(jax.device_get(base_params(found, run.model, MESH)), params)
@@ -50,9 +50,11 @@ def test_a_second_stage_takes_over_the_runs_student_tokenizer_and_parameters(fir
 
 def test_a_second_stage_sets_its_own_dtypes_and_unrolling(first):
     workdir, params = first
-    found = resolve(second(workdir, student=dataclasses.replace(tiny.CONFIG.student, param_dtype="bfloat16", unroll=2)))
+    found = with_start(
+        second(workdir, student=dataclasses.replace(tiny.CONFIG.student, param_dtype="bfloat16", unroll=2))
+    )
     assert (found.student.param_dtype, found.student.unroll) == ("bfloat16", 2)
-    narrow = base_params(found, open_run(found).model, MESH)
+    narrow = base_params(found, resolve(found).model, MESH)
     chex.assert_trees_all_equal(
         jax.device_get(narrow), jax.device_get(jax.tree.map(lambda leaf: leaf.astype("bfloat16"), params))
     )
@@ -65,14 +67,14 @@ def test_the_error_for_another_student_names_the_field(first):
         f"student.num_layers: found 3, expected 2 as in {workdir / 'config.json'}, the run that training.start names"
     )
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
-        resolve(second(workdir, student=other))
+        with_start(second(workdir, student=other))
 
 
 def test_blocks_of_a_run_cannot_be_left_out(first):
     config = second(first[0])
     config = dataclasses.replace(config, training=dataclasses.replace(config.training, start_blocks=1))
     with pytest.raises(ConfigError, match=r"^training\.start_blocks: found 1 for .*, expected 0 for a run, whose"):
-        resolve(config)
+        with_start(config)
 
 
 def test_another_tokenizer_is_an_error(first, template, tmp_path):
@@ -80,7 +82,7 @@ def test_another_tokenizer_is_an_error(first, template, tmp_path):
     template.tokenizer.save(tmp_path / "tokenizer.json")
     prompt = dataclasses.replace(tiny.CONFIG.prompt, tokenizer=str(tmp_path))
     with pytest.raises(ConfigError, match=r"^prompt\.tokenizer: found .*, another tokenizer than .*tokenizer\.json"):
-        resolve(second(workdir, prompt=prompt))
+        with_start(second(workdir, prompt=prompt))
 
 
 def test_starting_from_a_run_without_checkpoints_is_an_error(first, tmp_path):
@@ -88,4 +90,4 @@ def test_starting_from_a_run_without_checkpoints_is_an_error(first, tmp_path):
     Workdir(workdir).claim(RUN.config)
     message = f"{workdir / 'checkpoints'}: found no checkpoint, expected one in training.start: train that run first"
     with pytest.raises(FileNotFoundError, match=f"^{re.escape(message)}$"):
-        resolve(second(workdir))
+        with_start(second(workdir))
