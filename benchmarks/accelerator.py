@@ -110,7 +110,7 @@ def train_ours(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
     from prism_jax.student.sharding import make_mesh
     from prism_jax.training.job import step_shape
-    from prism_jax.training.memory.estimate import fitted_here
+    from prism_jax.training.memory import fitted_here
     from prism_jax.training.optimization.step import init_state
 
     shape = fitted_here(step_shape(recipe(args))[0])

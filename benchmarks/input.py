@@ -44,7 +44,7 @@ from prism_jax.training.input_pipeline import batches, pack_split
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.optimization.objective import Objective
 from prism_jax.training.optimization.step import StepShape, init_state, make_step
-from prism_jax.training.run_config import TrainingConfig, Unit
+from prism_jax.training.run_config import PackingConfig, TrainingConfig, Unit
 
 
 class Trainer:
@@ -54,7 +54,7 @@ class Trainer:
         config = TrainingConfig(steps=1000, batch=batch, learning_rate=1e-4)
         # Single decisions vary in length far more than streams do; each side gets the number of shapes that suits it.
         shapes = 3 if unit == "decisions" else 1
-        split = pack_split(streams, template, 4096, unit=unit, buckets=shapes, batch=batch)
+        split = pack_split(streams, template, PackingConfig(4096, unit=unit, buckets=shapes), batch=batch)
         slots = Slots(model, template.yes, template.no, 1, buckets=tuple(bucket.size for bucket in split.buckets))
         objective = Objective(slots, LossConfig(response=0.0), OperatingPoint())
         self.step = make_step(StepShape(objective, config, split.rows[0], make_mesh()))

@@ -37,7 +37,7 @@ from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.prompting.packing import Packed
 from prism_jax.training.compiled.cards import CARDS
 from prism_jax.training.job import step_shape
-from prism_jax.training.memory.estimate import fitted_here
+from prism_jax.training.memory import fitted_here
 from prism_jax.training.optimization.step import StepShape, init_state, make_step
 from prism_jax.training.run_config import RunConfig
 

@@ -40,8 +40,8 @@ from prism_jax.runtime.command import check_together
 from prism_jax.scores import Scores
 from prism_jax.student.qwen3 import Qwen3
 from prism_jax.training.optimization.frozen import Partition
-from prism_jax.training.run import with_start
 from prism_jax.training.run_config import RunConfig, TrainingConfig
+from prism_jax.training.start import with_start
 from prism_jax.training.students import THINKING
 from studies.runner import BAYES, FAST, Comparison, Costs, Measured, costs, laid_over, open_store, table, workdir_flag
 

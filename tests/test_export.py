@@ -40,8 +40,8 @@ from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.prompting.template import PromptConfig, Template
 from prism_jax.student.prompting.tokenizer import Tokenizer
 from prism_jax.student.weights import load
-from prism_jax.training.run import with_start
 from prism_jax.training.run_config import RunConfig, TrainingConfig
+from prism_jax.training.start import with_start
 from prism_jax.training.workdir import Workdir
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")

@@ -42,7 +42,7 @@ from prism_jax.student.prompting.template import PromptConfig, make_tokenizer
 from prism_jax.student.prompting.tokenizer import Tokenizer
 from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.weights import save_hf
-from prism_jax.training.pathways.stages import HOW_IT_RUNS
+from prism_jax.training.start import HOW_IT_RUNS
 
 SMALL = StudentConfig(
     hidden_dim=32,

@@ -20,8 +20,7 @@ from prism_jax.runtime.files import check_folder_of, write_json
 from prism_jax.student.sharding import pretend_devices
 from prism_jax.training.compiled.cards import card
 from prism_jax.training.job import step_shape
-from prism_jax.training.memory.estimate import device_memory
-from prism_jax.training.memory.plan import gib, parse_bytes, plan_memory
+from prism_jax.training.memory import device_memory, gib, parse_bytes, plan_memory
 from prism_jax.training.run_config import RunConfig
 
 # Oldest driver of each extra that installs JAX for CUDA (docs.jax.dev/en/latest/installation.html).

@@ -32,8 +32,7 @@ from prism_jax.student.scoring.writing import Writer
 from prism_jax.training.job import Job, describe, plan
 from prism_jax.training.logs.profiling import Profile
 from prism_jax.training.loop import train
-from prism_jax.training.memory.plan import gib, plan_memory
-from prism_jax.training.pathways.stages import is_run
+from prism_jax.training.memory import gib, plan_memory
 from prism_jax.training.pathways.supervision import attach_fields, only_own_fields
 from prism_jax.training.run import (
     NOT_TRAINED,
@@ -45,6 +44,7 @@ from prism_jax.training.run import (
     untrained_params,
 )
 from prism_jax.training.run_config import RunConfig
+from prism_jax.training.start import is_run
 from prism_jax.training.workdir import Workdir
 
 LARGE_TEMPERATURE = 3.0

@@ -8,7 +8,7 @@ Does not belong here: labels, losses on decisions, gates.
 Where to change what:
 - the architecture: `qwen3.py`, `layers.py`, sizes in `model_config.py`; which parameter goes where: `sharding.py`
 - what the backward pass recomputes: `remat.py`; the names of the arrays in `layers.py`; what each takes, and the
-  choice of `auto`, in `prism_jax/training/memory/estimate.py`
+  choice of `auto`, in `prism_jax/training/memory.py`
 - how activations are split over a mesh: `pinned` in `sharding.py`; `Layout` in `heads.py`
 - after which block a student that starts from weights ends: `lowest` in `model_config.py`, `start_blocks` in
   `prism_jax/training/run_config.py`

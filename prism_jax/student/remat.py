@@ -42,7 +42,7 @@ OFFLOADED = ("gate",)
 def keeping(remat: Remat) -> Callable[[Callable], Callable]:
     """Returns a decorator of a block's function, after which its backward pass keeps what the policy names.
 
-    Where gradients are computed, `prism_jax.training.memory.estimate.fitted` must have replaced `auto` by a policy;
+    Where gradients are computed, `prism_jax.training.memory.fitted` must have replaced `auto` by a policy;
     without gradients, no policy has an effect.
     """
     if remat in ("auto", "none"):

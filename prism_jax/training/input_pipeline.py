@@ -15,7 +15,7 @@ from prism_jax.streams.summary import summarise
 from prism_jax.student.prompting.packing import MULTIPLE, Packed, Sizes, pad, sizes
 from prism_jax.student.prompting.rows import HISTORY, first_fit_decreasing, join_rows, pack_stream
 from prism_jax.student.prompting.template import Template
-from prism_jax.training.run_config import Unit
+from prism_jax.training.run_config import PackingConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,18 +71,8 @@ def _filling(split: PackedSplit, bucket: Bucket, batch: int) -> int:
     return -len(bucket.rows) % batch if len(split.buckets) > 1 else 0
 
 
-def pack_split(
-    streams: Sequence[Stream],
-    template: Template,
-    context: int,
-    *,
-    unit: Unit = "streams",
-    max_decisions: int = 0,
-    row_tokens: int = 0,
-    buckets: int = 1,
-    batch: int = 1,
-) -> PackedSplit:
-    """Packs the streams of a split into padded rows; the settings are those of `PackingConfig`, and the rows per batch.
+def pack_split(streams: Sequence[Stream], template: Template, packing: PackingConfig, batch: int = 1) -> PackedSplit:
+    """Packs the streams of a split into padded rows, in buckets that suit this number of rows per batch.
 
     ValueError for a decision longer than the context, a label that is lost or duplicated, or streams without labels.
     """
@@ -90,22 +80,23 @@ def pack_split(
     owners: list[tuple[int, ...]] = []
     alone = 0
     for number, stream in enumerate(streams):
-        whole = pack_stream(stream, template, context)
-        if unit == "decisions":
+        whole = pack_stream(stream, template, packing.context)
+        if packing.unit == "decisions":
             cut = list(whole.single_decisions())
         else:
-            cut = list(whole.groups(HISTORY, max_decisions)) if max_decisions else whole.parts(HISTORY)
+            most = packing.max_decisions
+            cut = list(whole.groups(HISTORY, most)) if most else whole.parts(HISTORY)
         alone += whole.single_decision_tokens()
         rows += cut
         owners += [(number,)] * len(cut)
     counts = _labels(streams, rows)
-    if row_tokens:
-        groups = first_fit_decreasing(rows, row_tokens)
+    if packing.row_tokens:
+        groups = first_fit_decreasing(rows, packing.row_tokens)
         rows = [join_rows([rows[i] for i in group]) for group in groups]
         owners = [tuple(sorted({owners[i][0] for i in group})) for group in groups]
     rows = [row._replace(row=np.asarray(i, np.int32)) for i, row in enumerate(rows)]
     padded, chosen = list(rows), []
-    for group in choose_buckets(rows, buckets, batch):
+    for group in choose_buckets(rows, packing.buckets, batch):
         size = sizes([rows[i] for i in group])
         chosen.append(Bucket(size, tuple(group)))
         for i in group:

@@ -24,7 +24,7 @@ from prism_jax.training.optimization.step import StepShape
 from prism_jax.training.pathways.logged import mean_a_over_e
 from prism_jax.training.pathways.supervision import supervise
 from prism_jax.training.run import Run, resolve
-from prism_jax.training.run_config import MeshConfig, RunConfig, TrainingConfig
+from prism_jax.training.run_config import MeshConfig, PackingConfig, RunConfig, TrainingConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,17 +57,8 @@ def plan(run: Run, streams: Sequence[Stream] | None = None) -> Job:
     mesh = _mesh(config.mesh)
     check_processes(mesh, jax.process_count())
     supervised = supervise(streams, config, template)
-    packing, validation = config.packing, run.splits.validation
-    split = pack_split(
-        supervised.streams,
-        template,
-        packing.context,
-        unit=packing.unit,
-        max_decisions=packing.max_decisions,
-        row_tokens=packing.row_tokens,
-        buckets=packing.buckets,
-        batch=config.training.batch,
-    )
+    validation = run.splits.validation
+    split = pack_split(supervised.streams, template, config.packing, config.training.batch)
     sizes = tuple(bucket.size for bucket in split.buckets)
     slots = Slots(model, template.yes, template.no, split.size.window, split.size.visible, buckets=sizes)
     largest = max(split.buckets, key=lambda bucket: bucket.size.trunk + bucket.size.branches)
@@ -87,7 +78,7 @@ def plan(run: Run, streams: Sequence[Stream] | None = None) -> Job:
         split=split,
         names=[", ".join(supervised.streams[number].id for number in row) for row in split.streams],
         facts=supervised.facts | _check_log(streams),
-        validation=pack_split(validation, template, packing.context) if validation else None,
+        validation=pack_split(validation, template, PackingConfig(config.packing.context)) if validation else None,
     )
 
 

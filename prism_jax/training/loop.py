@@ -27,7 +27,7 @@ from prism_jax.training.logs.flops import Work, work
 from prism_jax.training.logs.profiling import Profile
 from prism_jax.training.logs.progress import Log
 from prism_jax.training.loss_config import LossConfig
-from prism_jax.training.memory.estimate import fitted_here
+from prism_jax.training.memory import fitted_here
 from prism_jax.training.optimization.frozen import FrozenFeatures
 from prism_jax.training.optimization.objective import Objective
 from prism_jax.training.optimization.step import (

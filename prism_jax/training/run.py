@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
-from etils import epath
 from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray
 
-from prism_jax.runtime.dataclass_config import ConfigError
-from prism_jax.runtime.digests import NAME, check_export, sha256, weights_sha256
 from prism_jax.streams.sources import load_splits
 from prism_jax.streams.splits import Splits
 from prism_jax.streams.summary import summarise
@@ -25,14 +20,14 @@ from prism_jax.student.prompting.tokenizer import Tokenizer
 from prism_jax.student.qwen3 import Params, Qwen3
 from prism_jax.student.scoring.student import Student
 from prism_jax.student.sharding import make_mesh
-from prism_jax.student.weights import load, read_config
-from prism_jax.student.weights.peft import adapters_as_in, base_of, is_adapter, read_adapters
+from prism_jax.student.weights import load
+from prism_jax.student.weights.peft import read_adapters
 from prism_jax.training import fingerprints
 from prism_jax.training.checkpoints.checkpoint import parameters_alone
-from prism_jax.training.checkpoints.recovery import best_first, restore_best
+from prism_jax.training.checkpoints.recovery import restore_best
 from prism_jax.training.optimization.step import abstract_state, saved_part
-from prism_jax.training.pathways.stages import HOW_IT_RUNS, from_run, is_run
 from prism_jax.training.run_config import RunConfig
+from prism_jax.training.start import digest_of, is_run, with_start
 from prism_jax.training.workdir import Workdir
 
 NEED = {
@@ -105,94 +100,6 @@ class Run:
         why = "no training step has a rationale" if slow else "pathway.slow = 0"
         fact = f"none is trained ({why}), so decision.trigger = {trigger} has no effect: the fast pass decides"
         return {"slow pass": fact}
-
-
-def with_start(config: RunConfig) -> RunConfig:
-    """Returns the config with the student and the tokenizer that belong to `training.start`, a run or weights.
-
-    Raises:
-      ValueError, OSError, RuntimeError: if the weights cannot be used; the message is one line.
-    """
-    start, own = _from_hub(config.training.start), config.student
-    if not start:
-        return config
-    config = dataclasses.replace(config, training=dataclasses.replace(config.training, start=start))
-    if is_run(start):
-        if config.training.start_sha256 and not config.lora.rank:
-            raise ConfigError(
-                f"training.start_sha256: found one for {start}, expected none for a run, whose checkpoints have digests"
-            )
-        if config.training.start_blocks:
-            raise ConfigError(
-                f"training.start_blocks: found {config.training.start_blocks} for {start}, expected 0 for a run, whose "
-                "student keeps all of its blocks"
-            )
-        resolved = from_run(config)
-        fingerprints.check_tokenizer(Workdir(start))
-        return _with_base(resolved)
-    whole = read_config(start, own.param_dtype)
-    try:
-        architecture = whole.lowest(config.training.start_blocks)
-    except ValueError as error:
-        raise ConfigError(f"training.start_{error} ({start})") from error
-    if config.training.start_sha256 and not config.lora.rank:
-        fingerprints.check_start(start, weights_sha256(start), config.training.start_sha256)
-    check_export(start)
-    student = dataclasses.replace(architecture, **{name: getattr(own, name) for name in HOW_IT_RUNS})
-    prompt = dataclasses.replace(config.prompt, tokenizer=config.prompt.tokenizer or start)
-    return _with_base(dataclasses.replace(config, student=student, prompt=prompt))
-
-
-def _from_hub(start: str) -> str:
-    """The folder of a model named as on Hugging Face's hub in its cache, or `start` itself.
-
-    A path that exists is meant before a name. FileNotFoundError, with the line that downloads, if there is neither.
-    """
-    if not re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", start) or epath.Path(start).exists():
-        return start
-    from huggingface_hub import errors, snapshot_download  # slow to import
-
-    try:
-        return str(snapshot_download(start, local_files_only=True))
-    except errors.HFValidationError:  # a path such as runs/a--b, which no model can be called
-        return start
-    except errors.LocalEntryNotFoundError:
-        raise FileNotFoundError(
-            f"training.start: found no {start} here, neither as a path nor in the cache of Hugging Face's hub, "
-            f"expected weights; if it is a model of the hub: hf download {start}"
-        ) from None
-
-
-def _with_base(config: RunConfig) -> RunConfig:
-    """The config with the digest of the base and the settings of the adapters that training starts from, if any."""
-    lora, training = config.lora, config.training
-    if not lora.rank:
-        return config
-    if lora.start:
-        lora = adapters_as_in(lora, config.student)
-    digest = _digest_of(training.start)
-    if training.start_sha256:
-        fingerprints.check_start(training.start, digest, training.start_sha256)
-    return dataclasses.replace(config, lora=lora, training=dataclasses.replace(training, start_sha256=digest))
-
-
-def _digest_of(start: str) -> str:
-    """The digest of the base of adapters: of its weights, or of the digests of the checkpoint that a run would load.
-
-    Where the base is a directory of adapters, it covers theirs, too.
-    """
-    if is_adapter(start):
-        return hashlib.sha256(f"{weights_sha256(start)} {_digest_of(str(base_of(start)))}".encode()).hexdigest()
-    if not is_run(start):
-        return weights_sha256(start)
-    workdir = Workdir(start)
-    order, _ = best_first(workdir.checkpoints, workdir.load_config())
-    path = workdir.checkpoints / str(order[0]) / NAME
-    if not path.exists():
-        raise FileNotFoundError(
-            f"{path}: no such file, expected a base with digests; export that run and start from it"
-        )
-    return sha256(path)
 
 
 def resolve(config: RunConfig, workdir: Workdir | None = None) -> Run:
@@ -317,7 +224,7 @@ def restore_trained(config: RunConfig, workdir: Workdir, mesh: Mesh | None = Non
     if not (config.lora.rank and merge):
         return Trained(step, state.params, damaged)
     start = config.training.start
-    fingerprints.check_start(start, _digest_of(start), config.training.start_sha256)
+    fingerprints.check_start(start, digest_of(start), config.training.start_sha256)
     return Trained(step, model.plain(joined(base_params(config, model, mesh), state.params)), damaged)
 
 

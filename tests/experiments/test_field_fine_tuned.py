@@ -23,7 +23,7 @@ from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.weights import save_hf
 from prism_jax.training.optimization.frozen import Partition
-from prism_jax.training.run import with_start
+from prism_jax.training.start import with_start
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 

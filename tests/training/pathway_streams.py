@@ -15,6 +15,7 @@ from prism_jax.student.scoring.slots import Slots
 from prism_jax.training.input_pipeline import pack_split
 from prism_jax.training.pathways.supervision import supervise
 from prism_jax.training.pathways.table import SECOND_STAGES, PathwayConfig
+from prism_jax.training.run_config import PackingConfig
 
 TEMPLATE = RUN.template
 SIMULATOR = dataclasses.replace(tiny.CONFIG.simulator, teacher=True, teacher_blur=1.0)
@@ -65,7 +66,7 @@ class Example:
 
     @classmethod
     def of(cls, streams):
-        split = pack_split(streams, TEMPLATE, 512)
+        split = pack_split(streams, TEMPLATE, PackingConfig(512))
         batch = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *split.rows)
         model = Given(dataclasses.replace(RUN.model.config, hidden_dim=WIDTH))
         rng = np.random.default_rng(0)

@@ -25,7 +25,8 @@ from prism_jax.student.weights import load, save_hf
 from prism_jax.training.checkpoints.checkpoint import CheckpointError
 from prism_jax.training.job import plan
 from prism_jax.training.loop import train
-from prism_jax.training.run import resolve, restore_trained, trained_params, untrained_params, with_start
+from prism_jax.training.run import resolve, restore_trained, trained_params, untrained_params
+from prism_jax.training.start import with_start
 from prism_jax.training.workdir import Workdir
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")

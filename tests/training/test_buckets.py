@@ -23,6 +23,7 @@ from prism_jax.training.input_pipeline import batches, choose_buckets, empty_lik
 from prism_jax.training.job import plan
 from prism_jax.training.loop import train
 from prism_jax.training.run import resolve
+from prism_jax.training.run_config import PackingConfig
 from prism_jax.training.workdir import Workdir
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
@@ -95,7 +96,9 @@ def epoch_of(split, batch, iterator):
     seed=st.integers(0, 3),
 )
 def test_an_epoch_holds_every_label_once_in_batches_of_one_shape(unit, row_tokens, buckets, batch, context, seed):
-    split = pack_split(STREAMS, TEMPLATE, context, unit=unit, row_tokens=row_tokens, buckets=buckets, batch=batch)
+    split = pack_split(
+        STREAMS, TEMPLATE, PackingConfig(context, unit=unit, row_tokens=row_tokens, buckets=buckets), batch=batch
+    )
     assume(len(split.buckets) > 1)  # with one bucket, batches continue from one epoch into the next
     iterator = batches(split, batch, seed)
     shape_of = {i: (len(split.rows[i].trunk), len(split.rows[i].tokens)) for i in range(len(split.rows))}
@@ -116,7 +119,9 @@ def test_an_epoch_holds_every_label_once_in_batches_of_one_shape(unit, row_token
 
 
 def test_buckets_waste_less_and_epochs_differ():
-    one, three = (pack_split(STREAMS, TEMPLATE, 512, unit="decisions", buckets=n, batch=4) for n in (1, 3))
+    one, three = (
+        pack_split(STREAMS, TEMPLATE, PackingConfig(512, unit="decisions", buckets=n), batch=4) for n in (1, 3)
+    )
     assert len(three.buckets) == 3 and three.padding < 0.75 * one.padding
     iterator = batches(three, 4, 0)
     epochs = [[found.row.tolist() for found in epoch_of(three, 4, iterator)] for _ in range(2)]
@@ -127,7 +132,7 @@ def test_buckets_waste_less_and_epochs_differ():
 
 @pytest.mark.parametrize("buckets", [1, 3])
 def test_iteration_resumes_bit_identical_from_a_saved_position(buckets):
-    split = pack_split(STREAMS, TEMPLATE, 512, unit="decisions", buckets=buckets, batch=4)
+    split = pack_split(STREAMS, TEMPLATE, PackingConfig(512, unit="decisions", buckets=buckets), batch=4)
     iterator = batches(split, 4, seed=3)
     for _ in range(5):
         next(iterator)
@@ -140,7 +145,7 @@ def test_iteration_resumes_bit_identical_from_a_saved_position(buckets):
 @pytest.mark.parametrize("buckets", [1, 3])
 def test_hosts_load_consecutive_parts_of_each_batch(buckets):
     """Two hosts together load the batches of a single host: the first half of each on the first host."""
-    split = pack_split(STREAMS, TEMPLATE, 512, unit="decisions", buckets=buckets, batch=4)
+    split = pack_split(STREAMS, TEMPLATE, PackingConfig(512, unit="decisions", buckets=buckets), batch=4)
     whole, first, second = (batches(split, 4, 7, host, hosts) for host, hosts in ((None, None), (0, 2), (1, 2)))
     for _ in range(2 * math.ceil(split.epoch)):
         halves = next(first), next(second)
@@ -148,7 +153,7 @@ def test_hosts_load_consecutive_parts_of_each_batch(buckets):
 
 
 def test_hosts_that_cannot_share_a_batch_are_an_error():
-    split = pack_split(STREAMS, TEMPLATE, 512)
+    split = pack_split(STREAMS, TEMPLATE, PackingConfig(512))
     message = "training.batch: found 4, expected a multiple of the 3 hosts that share it"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         batches(split, 4, 0, 0, 3)
@@ -158,7 +163,7 @@ def test_hosts_that_cannot_share_a_batch_are_an_error():
 def test_empty_rows_have_no_weight_and_every_bucket_uses_its_own_bounds():
     """A bucket's loss, with two empty rows added, equals the loss of the same rows padded to a single shape."""
     params = RUN.model.init(jax.random.key(0))
-    one, three = (pack_split(STREAMS, TEMPLATE, 512, buckets=n, batch=4) for n in (1, 3))
+    one, three = (pack_split(STREAMS, TEMPLATE, PackingConfig(512, buckets=n), batch=4) for n in (1, 3))
 
     def loss(split, rows):
         shapes = tuple(bucket.size for bucket in split.buckets)
@@ -173,7 +178,7 @@ def test_empty_rows_have_no_weight_and_every_bucket_uses_its_own_bounds():
 
 
 def test_a_batch_of_no_known_shape_is_an_error():
-    split = pack_split(STREAMS, TEMPLATE, 512)
+    split = pack_split(STREAMS, TEMPLATE, PackingConfig(512))
     slots = Slots(RUN.model, TEMPLATE.yes, TEMPLATE.no, 1, buckets=(split.size,))
     longer = jax.tree.map(lambda leaf: leaf[None], split.rows[0])
     assert slots.reach(longer) == (split.size.window, split.size.visible)

@@ -17,8 +17,9 @@ from prism_jax.streams.edit import map_steps
 from prism_jax.student.scoring.slots import Slots
 from prism_jax.training.input_pipeline import pack_split
 from prism_jax.training.job import describe, plan, warn_of_many_epochs, warn_of_short_warmup
-from prism_jax.training.run import _from_hub, resolve
+from prism_jax.training.run import resolve
 from prism_jax.training.run_config import PackingConfig
+from prism_jax.training.start import _from_hub
 
 
 def with_offers(stream):
@@ -33,7 +34,7 @@ def test_the_loss_of_an_epoch_does_not_depend_on_the_decisions_per_row():
     params = RUN.model.init(jax.random.key(0))
 
     def terms(most):
-        split = pack_split(found.streams, TEMPLATE, 1024, max_decisions=most)
+        split = pack_split(found.streams, TEMPLATE, PackingConfig(1024, max_decisions=most))
         batch = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *split.rows)
         slots = Slots(RUN.model, TEMPLATE.yes, TEMPLATE.no, split.size.window, split.size.visible)
         return len(split.rows), jax.jit(objective, static_argnums=(2, 3, 4))(params, batch, slots, LOSS, POINT, 0.1)[1]

@@ -16,9 +16,10 @@ from prism_jax.training.input_pipeline import pack_split
 from prism_jax.training.optimization.objective import Objective
 from prism_jax.training.optimization.step import StepShape, init_state, make_step
 from prism_jax.training.run import resolve
+from prism_jax.training.run_config import PackingConfig
 
 RUN = resolve(tiny.CONFIG)
-SPLIT = pack_split(RUN.splits.train, RUN.template, 512)
+SPLIT = pack_split(RUN.splits.train, RUN.template, PackingConfig(512))
 POINT = OperatingPoint()
 MESH = make_mesh()
 LOSS = tiny.CONFIG.loss

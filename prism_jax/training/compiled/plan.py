@@ -22,8 +22,7 @@ from prism_jax.training.compiled.accounting import Collective
 from prism_jax.training.compiled.cards import Card, card
 from prism_jax.training.compiled.theory import Traffic, needed_dots, zero3
 from prism_jax.training.job import step_shape
-from prism_jax.training.memory.estimate import estimate, fitted, persistent
-from prism_jax.training.memory.plan import gib
+from prism_jax.training.memory import estimate, fitted, gib, persistent
 from prism_jax.training.optimization.step import StepShape
 from prism_jax.training.run_config import RunConfig
 

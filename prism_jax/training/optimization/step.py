@@ -148,7 +148,7 @@ class StepShape:
 def make_step(shape: StepShape) -> Step:
     """The jitted training step, which donates the state passed to it; a remat policy still `auto` is an error."""
     if shape.student.remat == "auto":
-        raise ValueError("student.remat: found 'auto', expected a policy; memory.estimate.fitted chooses one")
+        raise ValueError("student.remat: found 'auto', expected a policy; memory.fitted chooses one")
     optimizer, rate = Optimizer(shape.training), schedule(shape.training)
     partition, gradient_of = shape.partition, make_gradient(shape)
     placed = jax.tree.map(lambda leaf: leaf.sharding, shape.state)
@@ -252,7 +252,7 @@ def split(batch: Packed, depth: int, mesh: Mesh) -> Packed:
     """
 
     def split_column(column: Array) -> Array:
-        parts = column.reshape(-1, depth, *column.shape[1:]).swapaxes(0, 1)
+        parts = column.reshape(len(column) // depth, depth, *column.shape[1:]).swapaxes(0, 1)
         return jax.lax.with_sharding_constraint(parts, NamedSharding(mesh, PartitionSpec(None, *sharding.BATCH)))
 
     return jax.tree.map(split_column, batch)

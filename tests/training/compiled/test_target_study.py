@@ -17,7 +17,7 @@ sys.path.insert(0, "tests/training/compiled")
 from prism_jax.student.sharding import pretend_devices
 pretend_devices(8)
 from target_shapes import MATRIX, cell
-from prism_jax.training.memory.estimate import persistent
+from prism_jax.training.memory import persistent
 from prism_jax.training.compiled import accounting, hlo, theory
 from prism_jax.training.compiled.absent import compile_step
 from prism_jax.training.compiled.cards import card

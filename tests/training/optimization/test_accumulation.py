@@ -107,6 +107,8 @@ def test_every_device_keeps_its_rows():
     found = split(batch, 2, MESH)
     assert found.row.tolist() == [[0, 2, 4, 6], [1, 3, 5, 7]]
     np.testing.assert_array_equal(found.tokens[1], batch.tokens[1::2])
+    nothing = batch._replace(response_target=batch.response_target[:, :0])  # rows without a supervised token
+    assert split(nothing, 2, MESH).response_target.shape == (2, 4, 0)
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from prism_jax.streams import Candidate
 from prism_jax.student.scoring.slots import Slots
 from prism_jax.training.input_pipeline import pack_split
 from prism_jax.training.optimization.step import init_state, make_step
+from prism_jax.training.run_config import PackingConfig
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 
@@ -57,7 +58,8 @@ def test_row_wise_and_packed_training_agree():
     streams = [with_offers(stream) for stream in RUN.splits.train]
     config = tiny.with_training(steps=STEPS, learning_rate=3e-3).training
     (packed, metrics), (alone, metrics_alone) = (
-        trained(pack_split(streams, RUN.template, 512, unit=unit), config) for unit in ("streams", "decisions")
+        trained(pack_split(streams, RUN.template, PackingConfig(512, unit=unit)), config)
+        for unit in ("streams", "decisions")
     )
     start = jax.device_get(RUN.model.init(jax.random.key(0)))
     for mine, other, before in zip(*map(jax.tree.leaves, (packed, alone, start)), strict=True):

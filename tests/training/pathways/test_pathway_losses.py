@@ -14,6 +14,7 @@ from whole_objective import objective
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.training.input_pipeline import pack_split
 from prism_jax.training.pathways.supervision import supervise
+from prism_jax.training.run_config import PackingConfig
 
 POINT = OperatingPoint()
 H = 0.1
@@ -122,7 +123,7 @@ def test_the_default_pathway_leaves_the_objective_unchanged():
     found = supervised()
     assert found.streams == STREAMS
     assert found.loss == dataclasses.replace(tiny.CONFIG.loss, slow=0.0)  # it trains no slow branches
-    for row in pack_split(found.streams, TEMPLATE, 512).rows:
+    for row in pack_split(found.streams, TEMPLATE, PackingConfig(512)).rows:
         np.testing.assert_array_equal(row.need_target, row.y_need)
         np.testing.assert_array_equal(row.accept_target, row.y_accept)
         assert (row.response_factor == row.response_weight).all()

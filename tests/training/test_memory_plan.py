@@ -16,8 +16,15 @@ from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.scoring.slots import Slots
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.job import step_shape
-from prism_jax.training.memory.estimate import Persistent, estimate, persistent
-from prism_jax.training.memory.plan import MemoryPlan, compiled_bytes, parse_bytes, plan_memory
+from prism_jax.training.memory import (
+    MemoryPlan,
+    Persistent,
+    compiled_bytes,
+    estimate,
+    parse_bytes,
+    persistent,
+    plan_memory,
+)
 from prism_jax.training.optimization.objective import Objective
 from prism_jax.training.optimization.step import StepShape, init_state
 from prism_jax.training.run_config import RunConfig, TrainingConfig

@@ -14,9 +14,8 @@ from prism_jax.student.prompting.packing import Sizes, empty_row
 from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.scoring.slots import Slots
 from prism_jax.student.sharding import make_mesh
-from prism_jax.training.memory import estimate as estimate_module
-from prism_jax.training.memory.estimate import RESERVE, estimate, fitted, fitted_here, persistent
-from prism_jax.training.memory.plan import plan_memory
+from prism_jax.training import memory as memory_module
+from prism_jax.training.memory import RESERVE, estimate, fitted, fitted_here, persistent, plan_memory
 from prism_jax.training.optimization import step as step_module
 from prism_jax.training.optimization.objective import Objective
 from prism_jax.training.optimization.step import StepShape, abstract_state, make_step
@@ -172,7 +171,7 @@ def test_a_step_needs_a_policy():
 
 @pytest.mark.parametrize(("memory", "remat"), [(0, "full"), (2**40, "none")])
 def test_a_step_is_fitted_to_its_own_devices(memory, remat, monkeypatch):
-    monkeypatch.setattr(estimate_module, "device_memory", lambda device: memory if device.platform == "cpu" else None)
+    monkeypatch.setattr(memory_module, "device_memory", lambda device: memory if device.platform == "cpu" else None)
     resolved = fitted_here(tiny_step.shape(tiny_step.slots(remat="auto")))
     assert resolved.slots == tiny_step.slots(remat=remat)
     assert fitted_here(resolved).slots == resolved.slots  # once chosen, it stays
