@@ -18,8 +18,8 @@ from prism_jax.runtime.command import refuse_empty
 
 
 @dataclasses.dataclass(frozen=True)
-class Study:
-    """A study, which is run by its name alone."""
+class Entry:
+    """What the list of studies says of one, which is run by its name alone."""
 
     shows: str  # what it shows, in a sentence
     takes: str  # how long it takes on two idle cores
@@ -27,7 +27,7 @@ class Study:
     parts: tuple[str, ...] = ()  # what --of takes
 
 
-def start(module_name: str, study: Study) -> None:
+def start(module_name: str, study: Entry) -> None:
     """Starts the study that a module holds, with its flags."""
     module = importlib.import_module(module_name)
     before = set(flags.FLAGS)
@@ -49,7 +49,7 @@ def only(arguments: list[str]) -> str:
     return arguments[0]
 
 
-def _run(module_name: str, study: Study, arguments: list[str]) -> None:
+def _run(module_name: str, study: Entry, arguments: list[str]) -> None:
     """Runs a study: prints each table as soon as it is there, and writes all of them at the end.
 
     The parts of a study have files of their own, so that one folder keeps what made each of them.

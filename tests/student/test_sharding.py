@@ -99,7 +99,6 @@ def test_the_compiled_training_step_makes_no_logits_of_the_whole_batch():
     objective = Objective(Slots(model, 1, 2, 8), LossConfig(response_chunk=chunk), OperatingPoint())
     row = empty_row(Sizes(trunk, branches, 8, 3, 3, responses))
     shape = StepShape(objective, TrainingConfig(batch=rows), row, make_mesh())
-    step, batch = make_step(shape), shape.batch
 
     def largest(compiled):
         """Size, per entry of the vocabulary, of the largest array with that axis, except for arrays like parameters."""
@@ -107,14 +106,13 @@ def test_the_compiled_training_step_makes_no_logits_of_the_whole_batch():
         shapes = {tuple(map(int, found.split(","))) for found in re.findall(r"[a-z]+\d+\[([\d,]+)\]", text)}
         return max(math.prod(s) for s in shapes if vocabulary in s and CONFIG.hidden_dim not in s) // vocabulary
 
-    state = shape.state
-    assert largest(step.lower(state, batch).compile(QUICK)) == chunk
+    assert largest(make_step(shape).lower(shape.state, shape.batch).compile(QUICK)) == chunk
 
     def plainly(params, tokens):
         hidden = model.hidden(params, tokens, tokens, no_branches(*tokens.shape))
         return jnp.mean(jax.nn.logsumexp(model.logits(params, hidden), axis=-1))
 
-    plain = jax.jit(jax.grad(plainly)).lower(state.params, batch.trunk).compile(QUICK)
+    plain = jax.jit(jax.grad(plainly)).lower(shape.state.params, shape.batch.trunk).compile(QUICK)
     assert largest(plain) == rows * trunk
 
 

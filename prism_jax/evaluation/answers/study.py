@@ -72,7 +72,7 @@ Runner = Callable[[str, Any], State]
 """Runs a statistic, under a name, over all parts and gives its state."""
 
 
-class Study(NamedTuple):
+class Predicted(NamedTuple):
     """Predictions of a log in memory by their names. Arrays are those of answered offers, by person and time."""
 
     predictions: dict[str, Float64[np.ndarray, " rows"]]  # probabilities; a score that is none stays as it is
@@ -85,7 +85,7 @@ class Study(NamedTuple):
     populations: tuple[Population, ...]  # of each fold's person layer: on the context head, else on the score, or alone
 
 
-def study(log: AcceptanceLog, seed: int = 0, *, weighted: bool = False) -> Study:
+def study(log: AcceptanceLog, seed: int = 0, *, weighted: bool = False) -> Predicted:
     """Predicts the answers of a log of at least two people with answers of both kinds.
 
     A weighted study weighs answers by their clipped inverse propensities (docs/maths.md, sections 4 and 13). The seed
@@ -100,7 +100,7 @@ def study(log: AcceptanceLog, seed: int = 0, *, weighted: bool = False) -> Study
     assert isinstance(rows, Answers), "they are in memory"
     predictor = _fitted(in_memory(divided), divided, weighted)[1]
     predictions = predictor.predictions(rows)
-    return Study(
+    return Predicted(
         {name: predictions[name] for name in MEANINGS if name in predictions},
         rows.accepted,
         rows.person,

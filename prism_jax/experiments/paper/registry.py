@@ -15,7 +15,7 @@ import runpy
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from prism_jax.experiments.by_name import Study
+from prism_jax.experiments.by_name import Entry
 
 if TYPE_CHECKING:  # every `python -m` that imports the experiments asks for the names here
     from prism_jax.experiments.paper.study import ExperimentResult
@@ -71,13 +71,13 @@ EXPERIMENTS: dict[str, Experiment] = {
 """In the order in which `all` makes them."""
 
 
-STUDIES: dict[str, Study] = {
-    "field": Study("Baselines on other people's data, with costs and intervals.", "minutes", ("sources", "workdir")),
-    "reproduce": Study(
+STUDIES: dict[str, Entry] = {
+    "field": Entry("Baselines on other people's data, with costs and intervals.", "minutes", ("sources", "workdir")),
+    "reproduce": Entry(
         "The paper from unlabelled streams to its tables, or a rehearsal of it.", "20 minutes", ("workdir",)
     ),
-    "distill_demo": Study("From unlabelled streams to a deployed student.", "5 minutes", ("workdir",)),
-    "people_demo": Study("What each person accepts, on a log whose truth is known.", "a minute"),
+    "distill_demo": Entry("From unlabelled streams to a deployed student.", "5 minutes", ("workdir",)),
+    "people_demo": Entry("What each person accepts, on a log whose truth is known.", "a minute"),
 }
 
 
@@ -102,7 +102,7 @@ def chosen(name: str) -> tuple[str, ...]:
     return (name,)
 
 
-def of_checkout() -> Mapping[str, Study]:
+def of_checkout() -> Mapping[str, Entry]:
     """The studies beside the package, which it does not import; none where it is installed without its checkout."""
     beside = pathlib.Path(__file__).resolve().parents[3] / "studies" / "registry.py"
     return runpy.run_path(str(beside))["STUDIES"] if beside.is_file() else {}
