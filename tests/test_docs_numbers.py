@@ -7,8 +7,8 @@ table that ends in it, is compared with what it prints and with the tables that 
 
 Compared are intervals with their values, decimals, percentages and whole numbers of three digits, and in tables and
 printed blocks all numbers, to the digits that the page has. Not compared are years, times, sizes and prices, `code`,
-and what is in `COMPUTED`. The student of the quickstart is that of one machine: on others its row, which ▸ marks, may
-differ by 0.01 of cost or 2 percentage points.
+and what is in `COMPUTED`. The student of the quickstart is that of one processor: on others its row, which ▸ marks, may
+differ by 0.01 of cost or 2 percentage points, and what reads it is skipped where it prints other numbers.
 """
 
 import ast
@@ -318,4 +318,9 @@ def test_a_page_quotes_what_its_command_prints(beside, folder):
         for numbers, line in quoted_numbers(beside.text)
         if not (is_printed(numbers, printed) or is_near(numbers, line, printed))
     ]
-    assert [one for one in wrong if one[0][0] not in computed] == []
+    wrong = [one for one in wrong if one[0][0] not in computed]
+    row = re.search(r"^ ▸ .*", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)[0]
+    reads_run = any("=runs/quickstart" in command and QUICKSTART[0] not in command for command in beside.commands)
+    if wrong and reads_run and row not in (folder / "quickstart.txt").read_text():
+        pytest.skip("it reads the quickstart's student, and that of this processor is another one than the pages'")
+    assert wrong == []

@@ -47,7 +47,7 @@ def define_flags() -> None:
         "more decisions flip than between two askings then, or the cost rose.",
     )
     flags.DEFINE_string("scores_out", None, "Scores file to write, with the raw probabilities, .parquet or .jsonl.")
-    flags.DEFINE_string("model", None, "Directory of an exported model.")
+    flags.DEFINE_string("model", None, "Directory of an exported model, or workdir of a trained run.")
     define_asking_flags()
     flags.DEFINE_bool("compare", None, "With --engine: also read --model here, and say how far the engine is away.")
     flags.DEFINE_bool("redact", True, "With --decisions: cut personal data and secrets from what is sent.")

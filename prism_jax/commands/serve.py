@@ -63,7 +63,7 @@ OF_A_MODEL = (
 
 def define_flags() -> None:
     """Defines the flags."""
-    flags.DEFINE_string("model", None, "Directory of an exported model.")
+    flags.DEFINE_string("model", None, "Directory of an exported model, or workdir of a trained run.")
     flags.DEFINE_string("state", None, "Folder of what is kept of streams and people; it is made where it is missing.")
     flags.DEFINE_integer(
         "partitions", None, "Number of parts of a new --state, which cannot change later; default: 256.", 1, 1024

@@ -22,7 +22,7 @@ from prism_jax.evaluation.splits import TEST, rows_of
 from prism_jax.experiments.field.tfidf import outer_folds, score_words_nested
 from prism_jax.report.numbers import percent
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.streams import Step, Stream, proactivebench
+from prism_jax.streams import Step, Stream
 from prism_jax.streams.edit import map_steps
 
 THRESHOLDS = 200
@@ -125,6 +125,8 @@ def of_log(log: AcceptanceLog, name: str) -> Steps:
 
 def of_proactivebench(source: str, data_dir: str | None) -> Steps:
     """The steps of ProactiveBench's streams: the gate's score on out-of-fold probabilities of words."""
+    from prism_jax.streams import proactivebench  # imports TFDS, which takes seconds
+
     streams = [in_fixed_order(stream) for stream in proactivebench.load(source, data_dir)]
     parts = []
     for fold, (train, test) in enumerate(outer_folds(streams, FOLDS)):

@@ -1,6 +1,7 @@
 """Agents on a decision model: both questions in one request, costs and maps from a gate, silence where it fails."""
 
 import contextlib
+import importlib.util
 import json
 import pathlib
 import signal
@@ -22,13 +23,12 @@ from prism_jax.agent.steps import Observation
 from prism_jax.decision.calibration import Platt, Temperature, apply_map
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.gate import Gate
-from prism_jax.streams import Candidate, Event
-
-pytest.importorskip("openai", reason="decision models are asked by the client of the extra `remote`")
-
 from prism_jax.remote.cache import Cache
 from prism_jax.remote.failures import EndpointError
+from prism_jax.streams import Candidate, Event
 
+MISSING = importlib.util.find_spec("openai") is None  # to load it takes a second
+pytestmark = pytest.mark.skipif(MISSING, reason="decision models are asked by the client of the extra `remote`")
 GATE = Gate(OperatingPoint(c_fa=1.0, c_fn=2.0), accept=Platt(0.7, -0.4), need=Platt(1.3, 0.2))
 OFFERS = (Candidate(text="Look at the failing test?"), Candidate())
 

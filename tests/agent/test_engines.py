@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import importlib.util
 import itertools
 import json
 import os
@@ -30,8 +31,8 @@ from prism_jax.runs.export import export_base
 from prism_jax.runtime.digests import DigestError
 from prism_jax.streams import Candidate, Event
 
-pytest.importorskip("openai", reason="engines are asked by the client of the extra `remote`")
-
+MISSING = importlib.util.find_spec("openai") is None  # to load it takes a second
+pytestmark = pytest.mark.skipif(MISSING, reason="engines are asked by the client of the extra `remote`")
 OFFERS = (Candidate(text="Look at the failing test?"), Candidate(), Candidate(text="Write a summary?"))
 
 

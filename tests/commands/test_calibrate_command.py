@@ -1,6 +1,7 @@
 """`calibrate`: asks an engine or a decision model on labels, and writes the gate that it needs."""
 
 import dataclasses
+import importlib.util
 import itertools
 import json
 import re
@@ -19,13 +20,13 @@ from prism_jax.agent.records import NOT_KEPT
 from prism_jax.commands import calibrate, calibrating
 from prism_jax.decision.calibration import Platt, Temperature
 from prism_jax.gate import Gate
+from prism_jax.remote.cache import Cache
 from prism_jax.scores import Scores, read_scores
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.jsonl import write_streams
 
-pytest.importorskip("openai", reason="engines are asked by the client of the extra `remote`")
-from prism_jax.remote.cache import Cache
-
+MISSING = importlib.util.find_spec("openai") is None  # to load it takes a second
+pytestmark = pytest.mark.skipif(MISSING, reason="engines are asked by the client of the extra `remote`")
 OFFERS = (Candidate(text="Look at it?"), Candidate(text="Write a summary?"))
 
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 from paper_study import ON_SCORES, columns, study_of
 
 from prism_jax.experiments.paper import drawing, registry
@@ -16,8 +15,14 @@ def study():
     return study_of(columns())
 
 
+def empty(**layout):
+    from matplotlib.figure import Figure  # which no other tests load
+
+    return Figure(**layout)
+
+
 def drawn(name, study):
-    figure = Figure(layout="constrained")
+    figure = empty(layout="constrained")
     registry.function(name)(study).draw(figure)
     return figure
 
@@ -40,7 +45,7 @@ def names_of(figure):
 
 
 def test_every_section_of_bars_is_named_the_first_included():
-    figure = Figure()
+    figure = empty()
     drawing.bars(figure, [line("x", 0.5, "one"), line("y", 0.4, "one"), line("x", 0.3, "two")], MEASURES)
     assert names_of(figure) == ["one", "x", "y", "two", "x"]
     assert [bar.get_y() + bar.get_height() / 2 for bar in figure.axes[0].patches] == pytest.approx([1, 2, 4])
@@ -53,19 +58,19 @@ def test_the_rows_of_the_tests_of_significance_say_what_is_compared(study):
 
 
 def test_panels_of_zeros_are_left_out():
-    figure = Figure()
+    figure = empty()
     drawing.bars(figure, [line("x", 0.5, paper=0.6), line("y", 0.4)], MEASURES)
     assert [axes.get_xlabel() for axes in figure.axes] == ["F1 (%)"]
-    figure = Figure()
+    figure = empty()
     drawing.curves(figure, [0.0, 1.0], {"ours": [line("0", 0.5), line("1", 0.4)]}, MEASURES, "x")
     assert [axes.get_ylabel() for axes in figure.axes] == ["F1 (%)"]
-    figure = Figure()
+    figure = empty()
     drawing.heatmaps(figure, {"zero": np.zeros((1, 2)), "some": np.array([[0.0, 1.0]])}, ["r"], ["a", "b"], ("y", "x"))
     assert [axes.get_title() for axes in figure.axes] == ["some"]
 
 
 def test_a_figure_of_zeros_alone_is_drawn():
-    figure = Figure()
+    figure = empty()
     drawing.bars(figure, [line("x", 0.0)], {"zero": MEASURES["zero"]})
     assert len(figure.axes) == 1
 

@@ -4,7 +4,6 @@ import json
 import urllib.error
 import urllib.request
 
-import openai
 import pytest
 
 from prism_jax.remote.fake import FakeEndpoint, Faults
@@ -20,8 +19,14 @@ def body_of(text):
     return {"model": "m", "messages": [{"role": "user", "content": text}]}
 
 
+def sdk_of(url, **options):
+    import openai
+
+    return openai.OpenAI(api_key="k", base_url=url, **options)
+
+
 def test_the_sdk_itself_understands_it():
-    with FakeEndpoint(lambda body: "hello") as fake, openai.OpenAI(api_key="k", base_url=fake.url) as sdk:
+    with FakeEndpoint(lambda body: "hello") as fake, sdk_of(fake.url) as sdk:
         completion = sdk.chat.completions.create(**body_of("x"))
     assert completion.choices[0].message.content == "hello"
     assert completion.choices[0].finish_reason == "stop"
@@ -85,7 +90,7 @@ def test_other_paths_are_not_found():
 
 
 def test_it_ends_with_connections_open_and_its_port_can_be_used_again():
-    with openai.OpenAI(api_key="k", base_url="http://127.0.0.1:1/v1", max_retries=5) as sdk:
+    with sdk_of("http://127.0.0.1:1/v1", max_retries=5) as sdk:
         port = 0
         for _ in range(2):
             with FakeEndpoint(lambda body: "x", port=port) as fake:
