@@ -94,7 +94,7 @@ def work_through(
                 yield _shown(_oldest(pending), bar, tally)
         finally:
             stopped.set()
-            if not all(future.done() for future in pending):
+            if not (tally and tally.dry) and not all(future.done() for future in pending):
                 tqdm.write("waiting for answers to what was sent; Ctrl-C leaves them", file=sys.stderr)
             concurrent.futures.wait(pending, timeout=GRACE)
 
