@@ -28,7 +28,10 @@ def spent(package: str, *arguments: str) -> tuple[float, float]:
     """Processor seconds and the highest memory (MB) of one command of a package, which ends it where it is ready."""
     command = [sys.executable, "-m", "prism_jax", *arguments]
     environment = os.environ | {"PYTHONPATH": package}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+    # With -m, the package of the current folder comes before that of PYTHONPATH.
+    with subprocess.Popen(
+        command, cwd=package, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    ) as process:
         assert process.stderr is not None, "it is a pipe"
         said = []
         for line in process.stderr:
@@ -50,10 +53,11 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3)
     options = parser.parse_args()
     here = str(pathlib.Path(__file__).resolve().parent.parent)
-    packages = {"before": options.before, "this version": here} if options.before else {"this version": here}
+    before = {"before": str(pathlib.Path(options.before).resolve())} if options.before else {}
+    packages = before | {"this version": here}
     with tempfile.TemporaryDirectory() as folder:
         (events := pathlib.Path(folder, "events.jsonl")).write_text(json.dumps(EVENT) + "\n")
-        model = f"--model={options.model}"
+        model = f"--model={pathlib.Path(options.model).resolve()}"
         decides = ("agent", model, f"--input={events}", "--policy=dynamic")
         commands = {
             "silent decision": (*decides, *SILENT),
