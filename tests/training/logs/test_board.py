@@ -1,5 +1,6 @@
 import pathlib
 import struct
+import sys
 
 import pytest
 from etils import epath
@@ -7,9 +8,14 @@ from etils import epath
 from prism_jax.training.logs.progress import Board
 
 
+@pytest.fixture(autouse=True)
+def without_torch(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)  # TensorBoardX loads it where it can, which takes seconds
+
+
 def events(folder):
     """Reads records in TensorFlow's format: length, checksum of the length, data, checksum of the data."""
-    from tensorboardX.proto.event_pb2 import Event  # imports torch, which takes seconds
+    from tensorboardX.proto.event_pb2 import Event
 
     (file,) = pathlib.Path(folder).iterdir()
     assert ".out.tfevents." in file.name  # TensorBoard looks for this
