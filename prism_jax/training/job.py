@@ -26,6 +26,11 @@ from prism_jax.training.pathways.supervision import supervise
 from prism_jax.training.run import Run, resolve
 from prism_jax.training.run_config import MeshConfig, PackingConfig, RunConfig, TrainingConfig
 
+LEAST_WARMUP = 3
+"""Fewer warm-up steps than this raise the learning rate by more than a third of its peak at once."""
+MANY_EPOCHS = 10
+"""Labels that are read more often are learned by heart rather than learned from, unless a checkpoint is chosen."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Job:
@@ -112,10 +117,6 @@ def check_processes(mesh: Mesh, processes: int) -> None:
         )
 
 
-LEAST_WARMUP = 3
-"""Fewer warm-up steps than this raise the learning rate by more than a third of its peak at once."""
-
-
 def updates(training: TrainingConfig, epoch: float) -> str:
     """Describes the updates of a run in one line; its settings have epochs converted into steps (`over`)."""
     return (
@@ -136,10 +137,6 @@ def warn_of_short_warmup(training: TrainingConfig, epoch: float) -> None:
             training.warmup_steps,
             LEAST_WARMUP,
         )
-
-
-MANY_EPOCHS = 10
-"""Labels that are read more often are learned by heart rather than learned from, unless a checkpoint is chosen."""
 
 
 def warn_of_many_epochs(training: TrainingConfig, epoch: float) -> None:

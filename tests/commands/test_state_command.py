@@ -110,10 +110,11 @@ def test_a_server_of_several_partitions_goes_on_where_an_earlier_agent_was(earli
         assert store.partitions == 5
         agent = DurableAgent(FakeReader(slow=False, responses=False), PLAIN, store, SETTINGS)
         for line in read(folder / "events.jsonl")[10:]:
+            line["time"] = float(line["time"])
             if "offer" in line:
                 agent.answer([OfferOutcome(**line)])
             else:
-                event = Event(time=float(line["time"]), text=line["text"])
+                event = Event(time=line["time"], text=line["text"])
                 ((answer,),) = agent.answer([Events((Observation(line["stream"], event),))])
                 assert answer["stream"] == line["stream"]
         for stream in ("s0", "s1", "s2"):
