@@ -97,12 +97,12 @@ def states_of(
     """
     about = json.dumps(describe_states(config), sort_keys=True)
     paths = [epath.Path(folder) / f"{_key(about, stream)}.safetensors" for stream in streams]
-    missing = [(stream, path) for stream, path in zip(streams, paths, strict=True) if not _has_states(path)]
+    missing = [place for place, path in enumerate(paths) if not _has_states(path)]
     if missing:
         epath.Path(folder).mkdir(parents=True, exist_ok=True)
         reader = load_reader(config)
-        for (_, path), states in zip(missing, reader.read([stream for stream, _ in missing], streams), strict=True):
-            write_bytes(path, safetensors.numpy.save({"states": states}))
+        for place, states in zip(missing, reader.read(streams, missing), strict=True):
+            write_bytes(paths[place], safetensors.numpy.save({"states": states}))
     return [safetensors.numpy.load(_read(path))["states"] for path in paths]
 
 

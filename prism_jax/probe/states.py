@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -37,21 +37,22 @@ class Reader:
     context: int  # maximum number of tokens up to the end of one decision; a longer stream is cut, as for the student
 
     def read(
-        self, streams: Sequence[Stream], among: Sequence[Stream] = ()
+        self, streams: Sequence[Stream], wanted: Collection[int] | None = None
     ) -> Iterator[Float[np.ndarray, "offers width"]]:
-        """Yields the states of each stream's offers, in the order of its steps and their offers.
+        """Yields the states of the offers of each wanted stream, in the order of its steps and their offers.
 
-        The width is (2 · blocks) · D: at each block the mean over the offer's tokens, then the answer slot. All are
-        padded to the largest of these streams and of those `among` which they are; other padding changes the last bits.
+        The width is (2 · blocks) · D: at each block the mean over the offer's tokens, then the answer slot. `wanted`
+        are places in `streams`, None for all; rows are padded to the largest of all streams, wanted or not, since other
+        padding changes the last bits.
         """
         rows = [self.packed(stream) for stream in streams]
-        every = [row for parts in (*rows, *map(self.packed, among)) for row in parts]
+        every = [row for parts in rows for row in parts]
         if not every:
             return
         size = sizes(every)
         slots = Slots(self.model, self.template.yes, self.template.no, size.window, size.visible)
         read = jax.jit(functools.partial(_states, slots, self.blocks))
-        for parts in rows:
+        for parts in rows if wanted is None else (rows[place] for place in sorted(wanted)):
             states = [self._of_row(read, row, size) for row in parts]
             yield (
                 np.concatenate(states) if states else np.zeros((0, 2 * len(self.blocks) * self.model.config.hidden_dim))
