@@ -41,6 +41,10 @@ from prism_jax.student.prompting.packing import Sizes
 from prism_jax.student.remat import SAVED, Remat
 from prism_jax.training.optimization.step import StepShape, make_step
 
+RESERVE = 3 * 2**29
+"""Bytes that `fitted` leaves free on a GPU: cuDNN's workspace, NCCL's buffers and fragmentation are not estimated."""
+UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
 
 class Persistent(NamedTuple):
     """Bytes of one device that stay allocated between steps."""
@@ -189,10 +193,6 @@ def _joined(shape: StepShape) -> int:
     return 2 * stack // model.config.num_layers // shape.mesh.shape["tensor"] if model.lora.rank else 0
 
 
-RESERVE = 3 * 2**29
-"""Bytes that `fitted` leaves free on a GPU: cuDNN's workspace, NCCL's buffers and fragmentation are not estimated."""
-
-
 def _policies(student: StudentConfig, platform: str) -> list[Remat]:
     """The policies to choose from on a platform, from the least recomputation to the most.
 
@@ -235,9 +235,6 @@ def fitted(shape: StepShape, platform: str, limit: int) -> StepShape:
 def fitted_here(shape: StepShape) -> StepShape:
     """The step with the policy that fits the devices of its mesh, which are present (`fitted`)."""
     return fitted(shape, platform(), device_memory(shape.mesh.devices.flat[0]))
-
-
-UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -43,7 +43,7 @@ def _listed(folder: epath.Path, name: str) -> set[str]:
     with contextlib.suppress(OSError, ValueError):
         said = read_object(folder / f"{name}.json", "`python -m prism_jax experiments`")
         if said.get("experiment") == name:
-            return {file for file in said["files"] if epath.Path(file).name == file}
+            return {file for file in said.get("files", ()) if epath.Path(file).name == file}
     return set()
 
 
