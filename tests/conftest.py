@@ -225,16 +225,32 @@ def draw_params():
 
 
 @pytest.fixture(scope="session")
-def eight_devices():
-    """Makes an environment, with more XLA flags if named, in which the CPU appears as eight devices."""
+def on_eight_devices(root):
+    """Runs a program for which the CPU appears as eight devices, and returns what it prints.
 
-    def environment(*flags):
+    XLA's CPU starts a collective while a loop before it still runs, so each of two devices can, rarely and mostly on a
+    busy machine, wait in a collective that the other reaches later. XLA ends the process then, and the program is run
+    again. One that always does so fails here, too.
+    """
+
+    def run(program, *arguments, paths=(), flags=""):
         # XLA has as many threads as devices, unless NPROC asks for more. Each waits in the collective that it has
         # entered, so where several can run at once, the last device may find no thread left.
-        xla = " ".join(("--xla_force_host_platform_device_count=8", *flags))
-        return os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": xla, "NPROC": "64"}
+        environment = os.environ | {
+            "JAX_PLATFORMS": "cpu",
+            "NPROC": "64",
+            "PYTHONPATH": os.pathsep.join(map(str, (root, *paths))),
+            "XLA_FLAGS": f"--xla_force_host_platform_device_count=8 {flags}",
+        }
+        command = [sys.executable, "-c", program, *map(str, arguments)]
+        for _ in range(4):
+            done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
+            if "Termination timeout for `all" not in done.stderr:
+                break
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout
 
-    return environment
+    return run
 
 
 @pytest.fixture(scope="session")

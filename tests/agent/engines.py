@@ -218,6 +218,8 @@ import xllamacpp
 params = xllamacpp.CommonParams()
 params.model.path, params.port, slots = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 params.n_parallel, params.n_ctx = slots, slots * int(sys.argv[4])
+# Its threads spin while they wait, which takes the processor from the tests beside it.
+params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
 if sys.argv[5] == "exact":
     kinds = type(params.cache_type_k)
     params.cache_type_k = params.cache_type_v = kinds.GGML_TYPE_F32

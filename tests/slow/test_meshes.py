@@ -2,9 +2,6 @@
 
 import json
 import pathlib
-import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -42,22 +39,14 @@ for name, mesh, changes in cases:
 
 
 @pytest.fixture(scope="module")
-def metrics(root, eight_devices, tmp_path_factory):
+def metrics(root, on_eight_devices, tmp_path_factory):
     """A function that trains on several meshes in one process, and returns each run's metrics by its name."""
     folder = tmp_path_factory.mktemp("meshes")
 
     def run(cases):
-        environment = eight_devices() | {"PYTHONPATH": f"{root}:{root / 'tests' / 'training'}"}
-        command = [sys.executable, "-c", PROGRAM, json.dumps(cases), str(folder)]
-        done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
-        if "Termination timeout for `all" in done.stderr:
-            # XLA runs collectives that do not need each other in any order, so simulated devices can, rarely, each
-            # wait in another one, until it gives up. A program that always does so fails here, too.
-            for name, _, _ in cases:
-                shutil.rmtree(folder / name, ignore_errors=True)
-            done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.count("8 x cpu") == len(cases)
+        # Run again, the program resumes each case where it ended.
+        printed = on_eight_devices(PROGRAM, json.dumps(cases), folder, paths=[root / "tests" / "training"])
+        assert printed.count("8 x cpu") == len(cases)
         files = {name: pathlib.Path(folder, name, "metrics.jsonl").read_text() for name, _, _ in cases}
         return {name: [json.loads(line) for line in text.splitlines()] for name, text in files.items()}
 

@@ -18,7 +18,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("compile_quickly")]
 @needs_checkout
 def test_it_trains_and_holds_out_whole_streams(tmp_path, root):
     workdir = tmp_path / "run"
-    arguments = (f"--config.data.source={CHECKOUT}", "--config.training.steps=6", f"--workdir={workdir}")
+    small = ("--config.training.steps=2", "--config.student.hidden_dim=32", "--config.student.num_layers=1")
+    arguments = (f"--config.data.source={CHECKOUT}", *small, f"--workdir={workdir}")
     result = subprocess.run(
         [sys.executable, "-m", "prism_jax", "train", "--config=configs/proactivebench_tiny.py", *arguments],
         cwd=root,

@@ -28,11 +28,9 @@ TERMS = ("loss", "need", "accept", "burden", "response", "gradient_norm")
 
 
 def launch(root, workdir, *flags):
-    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
-    environment.pop("XLA_FLAGS", None)
     command = [sys.executable, "-m", "prism_jax", "train", *TINY, *flags, f"--workdir={workdir}"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, cwd=root, env=environment, **pipes)
+    return subprocess.Popen(command, cwd=root, env=os.environ | {"JAX_PLATFORMS": "cpu"}, **pipes)
 
 
 def finish(*running):

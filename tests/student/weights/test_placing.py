@@ -2,8 +2,6 @@
 
 import io
 import json
-import subprocess
-import sys
 import tracemalloc
 from typing import ClassVar
 
@@ -75,22 +73,15 @@ print(json.dumps({"devices": jax.device_count(), "spread": float(logits.std()), 
 
 
 @pytest.mark.slow
-def test_sharded_reading_equals_unsharded_and_reads_each_number_once(draw_params, eight_devices, tmp_path):
+def test_sharded_reading_equals_unsharded_and_reads_each_number_once(draw_params, on_eight_devices, tmp_path):
     params = draw_params(MODEL)
     save_hf(tmp_path / "model", MODEL, params)
     _, transformers = libraries()
     gguf = write_gguf(tmp_path / "model.gguf", transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "model"))
     meshes = [[2, 2, 2], [1, 1, 4]]
     # Compiling takes most of the time in these tests, so the compiler optimises little.
-    environment = eight_devices("--xla_backend_optimization_level=0")
-    done = subprocess.run(
-        [sys.executable, "-c", ON_MESHES, tmp_path / "model", tmp_path, json.dumps(meshes), gguf],
-        capture_output=True,
-        text=True,
-        env=environment,
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    flags = "--xla_backend_optimization_level=0"
+    found = json.loads(on_eight_devices(ON_MESHES, tmp_path / "model", tmp_path, json.dumps(meshes), gguf, flags=flags))
     assert found["devices"] == 8 and found["spread"] > 0.5
     matrices = sum(leaf.size for leaf in jax.tree.leaves(params))
     for (_, fsdp, tensor), row in zip(meshes, found["report"], strict=True):

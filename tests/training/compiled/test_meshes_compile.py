@@ -3,8 +3,6 @@
 import json
 import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -47,26 +45,27 @@ def meshes(request):
     return request.param
 
 
-def answers(program, environment, meshes):
+@pytest.fixture(scope="module")
+def answers(on_eight_devices, meshes):
     """Runs a program on eight simulated devices and returns each mesh with the object that it prints for it."""
-    environment = environment | {"PYTHONPATH": str(pathlib.Path(__file__).parent)}
-    command = [sys.executable, "-c", program, json.dumps(meshes)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    return list(zip(meshes, found, strict=True))
+
+    def run(program):
+        printed = on_eight_devices(program, json.dumps(meshes), paths=[pathlib.Path(__file__).parent])
+        return list(zip(meshes, map(json.loads, printed.splitlines()), strict=True))
+
+    return run
 
 
 @pytest.mark.slow
-def test_the_partitioner_accepts_fused_attention_on_every_mesh(eight_devices, meshes):
+def test_the_partitioner_accepts_fused_attention_on_every_mesh(answers):
     """Lowered for CUDA and compiled on CPU, a step gets as far as the kernels, which are all that is missing there."""
-    for mesh, error in answers(ON_CUDA, eight_devices(), meshes):
+    for mesh, error in answers(ON_CUDA):
         assert re.search(r"No registered implementation .* __cudnn\$fmha\w+ for Host", error), (mesh, error)
 
 
 @pytest.fixture(scope="module")
-def traffic(eight_devices, meshes):
-    return answers(TRAFFIC, eight_devices(), meshes)
+def traffic(answers):
+    return answers(TRAFFIC)
 
 
 # A residual stream of one device, and the parameters of head or embedding that a device exchanges; both in bytes.
