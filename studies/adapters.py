@@ -10,9 +10,9 @@ take the same updates. The learning rate of each method and seed is the one of R
 streams. The measures are those of the new domain's test streams. Intervals are 95 % t intervals over seeds; differences
 are paired by seed.
 
-With weights and ProactiveBench, the same on people's votes: SmolLM2 in folds of whole streams, as the field's table
-fine-tunes it. There are too few streams to choose a learning rate on: the table's own trains parameters, and `TIMES` as
-much adapters. Trainings are kept in the workdir and resume.
+With weights and ProactiveBench, people's votes take the simulator's place: SmolLM2 in folds of whole streams, as the
+field's table fine-tunes it. There are too few streams to choose a learning rate on: the table's own trains parameters,
+and `TIMES` as much adapters. Trainings are kept in the workdir and resume.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from prism_jax.runtime.command import check_together
 from prism_jax.scores import Scores
 from prism_jax.student.qwen3 import Qwen3
 from prism_jax.training.optimization.frozen import Partition
-from prism_jax.training.run_config import RunConfig, TrainingConfig
+from prism_jax.training.run_config import RunConfig
 from prism_jax.training.start import with_start
 from prism_jax.training.students import THINKING
 from studies.runner import BAYES, FAST, Comparison, Costs, Measured, costs, laid_over, open_store, table, workdir_flag
@@ -207,7 +207,7 @@ def _on_votes(config: RunConfig, name: str) -> RunConfig:
 def define_flags() -> None:
     """Defines the command-line flags."""
     workdir_flag()
-    flags.DEFINE_string("weights", None, "SmolLM2's weights, for people's votes, which are left out without them.")
+    flags.DEFINE_string("weights", None, "SmolLM2's weights, for people's votes in the simulator's place.")
     flags.DEFINE_string("source", None, "Folder with ProactiveBench's repository, for people's votes.")
     flags.DEFINE_integer("steps", 32, "Number of training steps per fold on people's votes.", lower_bound=1)
     flags.DEFINE_integer("resamples", 10_000, "Bootstrap resamples of whole streams.", lower_bound=100)
@@ -220,12 +220,8 @@ def main() -> Iterable[Table]:
         "weights without source: the folder with ProactiveBench's repository",
         "source steps resamples without weights: those of a student that learns people's votes",
     )
-    # Both are read before the simulator's students take their time.
-    material = read("proactivebench", options.source) if options.source else None
-    if options.weights:
-        with_start(RunConfig(training=TrainingConfig(start=options.weights)))
-    with open_store() as store:
-        yield simulated(COMPARISON, store)
-    if material is not None:
+    if options.source:
         run = Run(epath.Path(options.workdir) / "votes", weights=options.weights)
-        yield from on_votes(material, run, options.steps, options.resamples)
+        return on_votes(read("proactivebench", options.source), run, options.steps, options.resamples)
+    with open_store() as store:
+        return [simulated(COMPARISON, store)]
