@@ -11,13 +11,13 @@ Modules of `studies/` count with the package, so that moving code there makes no
 
 from __future__ import annotations
 
+import argparse
 import ast
 import collections
 import io
 import pathlib
 import re
 import statistics
-import sys
 import tokenize
 from collections.abc import Iterator
 
@@ -117,8 +117,10 @@ def measure(root: pathlib.Path) -> dict[str, object]:
 
 def main() -> None:
     """Prints the measures of the checkouts named on the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     checkout = pathlib.Path(__file__).parents[1]
-    columns = [measure(pathlib.Path(name)) for name in sys.argv[1:] or [checkout]]
+    parser.add_argument("checkouts", nargs="*", type=pathlib.Path, default=[checkout], help="this one unless named")
+    columns = [measure(folder) for folder in parser.parse_args().checkouts]
     for name in columns[0]:
         print(f"{name:44s}" + "".join(f"{column[name]:>12}" for column in columns))
 

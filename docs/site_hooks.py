@@ -43,7 +43,7 @@ REFERENCE = {
     ),
     "streams": ("prism_jax.streams.types", "prism_jax.streams.jsonl", "prism_jax.streams.simulator_config"),
     "configs": (
-        *("prism_jax.training.run_config", "prism_jax.training.loss_config", "prism_jax.training.pathways.table"),
+        *("prism_jax.training.run_config", "prism_jax.training.loss_config", "prism_jax.training.pathway_config"),
         *("prism_jax.streams.sources", "prism_jax.student.prompting.template", "prism_jax.student.model_config"),
     ),
     "agent": ("prism_jax.agent.agent", "prism_jax.agent.settings", "prism_jax.agent.records"),

@@ -29,7 +29,7 @@ from prism_jax.streams.simulator_config import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
 from prism_jax.training import students
 from prism_jax.training.loss_config import LossConfig, NeedTarget
-from prism_jax.training.pathways.table import PathwayConfig
+from prism_jax.training.pathway_config import PathwayConfig
 from prism_jax.training.run_config import RunConfig, TrainingConfig
 from prism_jax.training.students import THINKING
 from studies.runner import (

@@ -28,7 +28,7 @@ from prism_jax.experiments.paper.trainings import PATHWAYS
 from prism_jax.report.table import Column, Table
 from prism_jax.scores import Scores
 from prism_jax.scores.labels import Signal
-from prism_jax.training.pathways.table import PathwayConfig
+from prism_jax.training.pathway_config import PathwayConfig
 from studies.runner import Comparison, Measured, open_store, table, workdir_flag
 
 define_flags = workdir_flag

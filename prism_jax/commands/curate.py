@@ -17,7 +17,7 @@ from prism_jax.report.table import print_all
 from prism_jax.runs.curation import curate_file, summary_path, table_of
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
-from prism_jax.training.pathways.table import Method, PathwayConfig
+from prism_jax.training.pathway_config import Method, PathwayConfig
 
 
 def define_flags() -> None:

@@ -47,7 +47,7 @@ from prism_jax.experiments.paper.system_options import RESAMPLES, SystemOptions
 from prism_jax.runs.running import OF_FILES, Running
 from prism_jax.runtime import command
 from prism_jax.runtime.command import check_together, refuse_empty
-from prism_jax.training.pathways.table import Method
+from prism_jax.training.pathway_config import Method
 
 
 def define_flags() -> None:

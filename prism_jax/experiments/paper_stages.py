@@ -15,7 +15,7 @@ from prism_jax.experiments.real_costs import CALIBRATION_EVENTS, CONFIGS, EVENTS
 from prism_jax.experiments.stages import Stage, main_of
 from prism_jax.proactivebench.published import PAPER_SYSTEMS
 from prism_jax.runs.curation import summary_path
-from prism_jax.training.pathways.table import PATHWAYS, SECOND_STAGES
+from prism_jax.training.pathway_config import PATHWAYS, SECOND_STAGES
 
 MAIN, PRINTED, HELD_OUT, BASE = "rdc_sft", "rdc_sft_paper", "without_writing", "base"
 """The student of the main table; the same on rows that Eq. 2 chose as printed; one that never saw `DOMAIN`; and the

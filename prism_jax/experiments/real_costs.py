@@ -23,7 +23,7 @@ from prism_jax.remote.endpoints import EndpointConfig
 from prism_jax.remote.prices import price_of
 from prism_jax.runtime.dataclass_config import from_config_dict
 from prism_jax.runtime.files import parse_json, read_bounded, write_json
-from prism_jax.training.pathways.table import PATHWAYS
+from prism_jax.training.pathway_config import PATHWAYS
 
 TRAINING_EVENTS = 6790
 """Events of ProactiveBench's training split (Lu et al., arXiv 2410.12361)."""

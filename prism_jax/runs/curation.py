@@ -13,8 +13,8 @@ from prism_jax.runtime.digests import sha256
 from prism_jax.runtime.files import check_folder_of, check_outputs, write_json
 from prism_jax.runtime.provenance import provenance
 from prism_jax.streams.jsonl import read_streams, write_streams
+from prism_jax.training.pathway_config import PathwayConfig
 from prism_jax.training.pathways.curated import KEPT, OUTCOMES, UNJUDGED, Curated, curate, in_words
-from prism_jax.training.pathways.table import PathwayConfig
 
 CHOICES = ("keep", "count", "score", "stratify")
 """The fields of `PathwayConfig` that say which rows curation keeps."""

@@ -11,7 +11,7 @@ Where to change what:
   `optimization/objective.py`; `given_accept` in `prism_jax/probe/fitting.py`; `read` in `prism_jax/scores/labels.py`;
   `NEED_TARGETS` in `prism_jax/scores/schema.py`
 - a loss term: the list in `prism_jax/decision/__init__.py`
-- a training pathway: `PATHWAYS` and `Name` in `pathways/table.py`; its row in docs/training.md
+- a training pathway: `PATHWAYS` and `Name` in `pathway_config.py`; its row in docs/training.md
 - which rows curation keeps, or the mark on a curated file: `pathways/curated.py`; the file and its summary in
   `prism_jax/runs/curation.py`
 - the report of updates, or the warning of few: `updates` in `job.py`

@@ -24,7 +24,7 @@ from typing import Any
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.streams.sources import DataConfig
 from prism_jax.student.model_config import StudentConfig
-from prism_jax.training.pathways.table import PathwayConfig
+from prism_jax.training.pathway_config import PathwayConfig
 from prism_jax.training.run_config import MeshConfig, PackingConfig, RunConfig, TrainingConfig
 
 SOURCE = "data/teacher_labelled.jsonl"

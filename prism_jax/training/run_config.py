@@ -16,7 +16,7 @@ from prism_jax.student.lora import LoraConfig
 from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.prompting.template import PromptConfig, WritingConfig
 from prism_jax.training.loss_config import LossConfig
-from prism_jax.training.pathways.table import SECOND_STAGES, PathwayConfig
+from prism_jax.training.pathway_config import SECOND_STAGES, PathwayConfig
 
 Master = Literal["none", "float32", "split", "stochastic"]
 Unit = Literal["streams", "decisions"]

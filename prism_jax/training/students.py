@@ -10,7 +10,7 @@ from prism_jax.streams.sources import DataConfig
 from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.prompting.template import PromptConfig
 from prism_jax.training.loss_config import LossConfig
-from prism_jax.training.pathways.table import PathwayConfig
+from prism_jax.training.pathway_config import PathwayConfig
 from prism_jax.training.run_config import RunConfig, TrainingConfig
 
 PROMPT = PromptConfig(system="Watch.")

@@ -14,9 +14,9 @@ from prism_jax.runs.curation import curate_file, summary_path, table_of
 from prism_jax.streams.edit import map_steps
 from prism_jax.streams.jsonl import read_streams, write_streams
 from prism_jax.streams.simulator import SimulatorConfig, simulate
+from prism_jax.training.pathway_config import PathwayConfig
 from prism_jax.training.pathways.curated import OUTCOMES
 from prism_jax.training.pathways.curated import curate as curate_streams
-from prism_jax.training.pathways.table import PathwayConfig
 
 STREAMS = [simulate(SimulatorConfig(teacher=True, teacher_blur=1.0), index) for index in range(12)]
 

@@ -25,7 +25,7 @@ from prism_jax.proactivebench.published import PAPER_SYSTEMS
 from prism_jax.remote.requests import Message, Request
 from prism_jax.remote.structured import schema_of
 from prism_jax.streams.published.prompts import PLACE, observations, read_agent_prompt, read_judge_prompt
-from prism_jax.training.pathways.table import PATHWAYS, SECOND_STAGES
+from prism_jax.training.pathway_config import PATHWAYS, SECOND_STAGES
 
 PLAN = {"peak_gib": 60.0, "temp_gib": 20.0, "limit_gib": 75.0, "model_tflop": 500.0, "updates_per_hour": 1000.0}
 COSTS = Costs(plans={1: PLAN, 8: PLAN | {"updates_per_hour": 4000.0}})

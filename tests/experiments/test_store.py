@@ -15,7 +15,7 @@ from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
 from prism_jax.experiments.paper.study import ExperimentResult
 from prism_jax.runs.store import Store, kept, of_seed
 from prism_jax.streams.jsonl import read_streams
-from prism_jax.training.pathways.table import PathwayConfig
+from prism_jax.training.pathway_config import PathwayConfig
 from prism_jax.training.run_config import MeshConfig
 
 

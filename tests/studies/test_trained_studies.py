@@ -23,8 +23,8 @@ from prism_jax.student.prompting.template import SLOW_FIELDS
 from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.scoring.slow import field_accuracy
 from prism_jax.training.optimization.frozen import Partition
+from prism_jax.training.pathway_config import SECOND_STAGES, PathwayConfig
 from prism_jax.training.pathways.curated import already_curated, curate
-from prism_jax.training.pathways.table import SECOND_STAGES, PathwayConfig
 from prism_jax.training.students import THINKING
 from prism_jax.training.workdir import Workdir
 from studies import adapters, distillation, need_target, thinking, training_pathways

@@ -13,8 +13,8 @@ from prism_jax.streams.simulator import simulate
 from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.scoring.slots import Slots
 from prism_jax.training.input_pipeline import pack_split
+from prism_jax.training.pathway_config import SECOND_STAGES, PathwayConfig
 from prism_jax.training.pathways.supervision import supervise
-from prism_jax.training.pathways.table import SECOND_STAGES, PathwayConfig
 from prism_jax.training.run_config import PackingConfig
 
 TEMPLATE = RUN.template

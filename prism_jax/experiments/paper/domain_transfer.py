@@ -31,7 +31,7 @@ from prism_jax.streams.simulator import simulate
 from prism_jax.streams.simulator_config import SimulatorConfig
 from prism_jax.streams.simulator_text import PHRASES
 from prism_jax.streams.sources import simulated_index
-from prism_jax.training.pathways.table import Method
+from prism_jax.training.pathway_config import Method
 from prism_jax.training.run_config import RunConfig
 from prism_jax.training.students import sources
 from prism_jax.training.workdir import Workdir

@@ -19,7 +19,7 @@ from prism_jax.experiments.paper.drawing import heatmaps
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
 from prism_jax.experiments.paper.study import ExperimentResult, Study
 from prism_jax.experiments.paper.tallies import Gathered, Tally, Units
-from prism_jax.training.pathways.table import Method
+from prism_jax.training.pathway_config import Method
 
 MEASURES = {
     **cells.RATES,

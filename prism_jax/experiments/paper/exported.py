@@ -24,7 +24,7 @@ from prism_jax.streams.jsonl import read_streams
 from prism_jax.student.prompting.template import WritingConfig
 from prism_jax.student.scoring.passes import Passes, score_passes
 from prism_jax.student.scoring.student import Student
-from prism_jax.training.pathways.table import Method
+from prism_jax.training.pathway_config import Method
 
 _BATCH = 16
 """Streams per forward pass, where they are scored."""

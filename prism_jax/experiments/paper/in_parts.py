@@ -31,7 +31,7 @@ from prism_jax.experiments.paper.sheet import Number
 from prism_jax.experiments.paper.study import IntervalSettings, SkippedError, Study
 from prism_jax.experiments.paper.tallies import NO_UNITS, Gathered, Tally, Units, area_columns, area_names
 from prism_jax.scores import Scores
-from prism_jax.training.pathways.table import Method
+from prism_jax.training.pathway_config import Method
 
 
 class _Curves(Tally):

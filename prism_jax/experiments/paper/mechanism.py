@@ -10,7 +10,7 @@ from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.sheet import Line, Sheet
 from prism_jax.experiments.paper.study import ExperimentResult, Study
 from prism_jax.experiments.paper.tallies import Tally
-from prism_jax.training.pathways.table import Method
+from prism_jax.training.pathway_config import Method
 
 ROWS: dict[str, tuple[str, Form, str]] = {
     "accept only": ("static", "calibrated", "p_need = 1: offers where p_accept reaches C_FA / (C_FA + C_FN)."),

@@ -25,7 +25,7 @@ from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
 from prism_jax.experiments.paper.study import ExperimentResult, Study
 from prism_jax.experiments.paper.tallies import Gathered, Tally, Units
-from prism_jax.training.pathways.table import Method
+from prism_jax.training.pathway_config import Method
 
 BAYES = {"audbc_printed_bayes": Measure("AUDBC, appendix by Eq. 1", "The same by the τ of Eq. 1.", "%")}
 MEASURES = {**cells.RATES, **cells.COST, **cells.AREA, **BAYES}

@@ -16,7 +16,7 @@ from prism_jax.experiments.paper.systems import Systems
 from prism_jax.experiments.paper.tallies import Tally
 from prism_jax.runs.store import Store, of_seed
 from prism_jax.scores import Scores
-from prism_jax.training.pathways.table import SECOND_STAGES, Method, Name, PathwayConfig
+from prism_jax.training.pathway_config import SECOND_STAGES, Method, Name, PathwayConfig
 from prism_jax.training.run_config import RunConfig
 
 NAMES: dict[Name, str] = {

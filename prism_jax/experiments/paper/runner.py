@@ -32,7 +32,7 @@ from prism_jax.runtime.digests import sha256
 from prism_jax.runtime.provenance import provenance
 from prism_jax.scores import ScoresError, located
 from prism_jax.scores.joining import find_files, read_files
-from prism_jax.training.pathways.table import Method
+from prism_jax.training.pathway_config import Method
 
 
 def merged(results: Sequence[ExperimentResult]) -> ExperimentResult:

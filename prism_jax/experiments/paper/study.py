@@ -19,7 +19,7 @@ from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.report.table import Table
 from prism_jax.report.tables import UNEQUAL, over_units
 from prism_jax.scores import Scores
-from prism_jax.training.pathways.table import Method
+from prism_jax.training.pathway_config import Method
 
 PAPER = OperatingPoint(trigger="margin")
 """The paper's operating point."""

@@ -42,7 +42,7 @@ from prism_jax.scores.joining import find_files, read_files
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import read_streams
 from prism_jax.streams.traces import fixed_turn, read_traces, trace_stream
-from prism_jax.training.pathways.table import Method
+from prism_jax.training.pathway_config import Method
 
 OWN, PEOPLE = "labels of the scores", "human labels"
 """The judge of scores tables, and people's majority."""

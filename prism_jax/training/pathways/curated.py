@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 from prism_jax.decision import curation
 from prism_jax.streams import Stream
 from prism_jax.streams.edit import keep_candidates
-from prism_jax.training.pathways.table import PathwayConfig, Score
+from prism_jax.training.pathway_config import PathwayConfig, Score
 
 KEPT = "kept"
 NOT_SELECTED = "not selected"

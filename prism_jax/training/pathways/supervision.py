@@ -22,9 +22,9 @@ from prism_jax.student.prompting.supervised import (
 )
 from prism_jax.student.prompting.template import Template
 from prism_jax.training.loss_config import LossConfig
+from prism_jax.training.pathway_config import PathwayConfig
 from prism_jax.training.pathways.curated import already_curated, curate, facts_of, facts_of_file, rows_of
 from prism_jax.training.pathways.logged import out_of_fold_acceptance
-from prism_jax.training.pathways.table import PathwayConfig
 from prism_jax.training.run_config import RunConfig
 
 

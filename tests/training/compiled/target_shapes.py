@@ -13,7 +13,7 @@ from prism_jax.student.sharding import make_mesh
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.optimization.objective import Objective
 from prism_jax.training.optimization.step import StepShape
-from prism_jax.training.pathways.table import PathwayConfig
+from prism_jax.training.pathway_config import PathwayConfig
 from prism_jax.training.run_config import TrainingConfig
 
 STUDENT = StudentConfig(

@@ -12,7 +12,7 @@ from whole_objective import objective, sums
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.optimization.objective import Objective
-from prism_jax.training.pathways.table import PathwayConfig
+from prism_jax.training.pathway_config import PathwayConfig
 from prism_jax.training.run_config import RunConfig
 
 LOSS = LossConfig(need_target="given_accept", response=0.0)

@@ -12,8 +12,8 @@ from pathway_streams import STREAMS, each_candidate, each_step, supervised
 
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.jsonl import read_streams, write_streams
+from prism_jax.training.pathway_config import PathwayConfig
 from prism_jax.training.pathways.curated import KEPT, NOT_SELECTED, UNJUDGED, UNTAUGHT, curate, rows_of
-from prism_jax.training.pathways.table import PathwayConfig
 
 UNIT = st.one_of(st.none(), st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]))
 OFFERS = st.builds(lambda y, q: Candidate(y_accept=y, teacher_accept=q), UNIT, UNIT)

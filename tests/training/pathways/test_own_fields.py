@@ -20,8 +20,8 @@ from prism_jax.student.prompting.template import WritingConfig
 from prism_jax.training.checkpoints.saver import Saver
 from prism_jax.training.job import plan
 from prism_jax.training.optimization.step import init_state
+from prism_jax.training.pathway_config import PathwayConfig
 from prism_jax.training.pathways.supervision import is_slow, reads_own_fields
-from prism_jax.training.pathways.table import PathwayConfig
 from prism_jax.training.run import resolve
 from prism_jax.training.workdir import Workdir
 

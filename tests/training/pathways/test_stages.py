@@ -13,7 +13,7 @@ from tiny_step import MESH, RUN
 from prism_jax.runtime.dataclass_config import ConfigError
 from prism_jax.training.checkpoints.saver import Saver
 from prism_jax.training.optimization.step import init_state
-from prism_jax.training.pathways.table import PathwayConfig
+from prism_jax.training.pathway_config import PathwayConfig
 from prism_jax.training.run import base_params, resolve
 from prism_jax.training.start import with_start
 from prism_jax.training.workdir import Workdir

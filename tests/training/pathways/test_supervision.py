@@ -9,9 +9,9 @@ import tiny
 from pathway_streams import STREAMS, TEMPLATE, config, each_candidate, each_step, supervised
 
 from prism_jax.streams.simulator import SimulatorConfig, simulate
+from prism_jax.training.pathway_config import PathwayConfig
 from prism_jax.training.pathways.logged import mean_a_over_e, out_of_fold_acceptance
 from prism_jax.training.pathways.supervision import supervise
-from prism_jax.training.pathways.table import PathwayConfig
 from prism_jax.training.run_config import RunConfig
 
 LOG = [simulate(SimulatorConfig(), index) for index in range(200)]
