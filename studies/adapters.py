@@ -1,7 +1,7 @@
 """What low-rank adapters are worth beside training all parameters, at equal updates and with equal state.
 
     python -m studies adapters --workdir=DIR
-    python -m studies adapters --workdir=DIR --weights=PATH.gguf --source=DIR
+    python -m studies adapters --workdir=OTHER --weights=PATH.gguf --source=DIR
 
 On the simulator a student is trained without one domain, and then adapted to it on few streams of that domain alone:
 by training all of it, by adapters of several ranks, or by training only the matrices nearest to the slots whose state
