@@ -57,7 +57,7 @@ COMPUTED = {
     "personal_agent.md": "400",  # a setting
     "probe_simulator.py": "80",  # a bound
     "README.md": "3.11",  # a version
-    "quickstart.py": "0.06",  # a bound that tests/slow/test_quickstart.py checks
+    "quickstart.py": "0.06 80",  # bounds that tests/slow/test_quickstart.py checks
     "judges.md": "223 89.1 229 0.71 3.5",  # labels without ties; the paper's numbers; a model's name
     "acceptance_logs.md": "57 36.4 15 769",
     "distillation.md": "0.198 0.060",  # 0.294 - 0.096, 0.241 - 0.181
