@@ -22,6 +22,8 @@ endef
 export IMPORT_ALL
 
 PURE := $(addprefix tests/,decision evaluation probe people streams)
+# A test that hangs ends them all after 15 minutes, with its name and the stack of each of its threads.
+PYTEST := $(BIN)/python -m pytest -n 2 -o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true --max-worker-restart=0
 
 .PHONY: quickstart distill-demo people-demo test test-slow studies mutants lint docs audit clean
 .DELETE_ON_ERROR:
@@ -36,12 +38,12 @@ people-demo: $(VENV)/installed
 	$(BIN)/python -m prism_jax experiments people_demo --workdir=runs/people_demo $(if $(LOGS),--logs="$(LOGS)")
 
 test: $(VENV)/installed-dev
-	$(BIN)/python -m pytest -n 2 --dist=worksteal -m "not slow and not study"
+	$(PYTEST) --dist=worksteal -m "not slow and not study"
 
 # What takes longer, and again the tests of pure functions with shapes checked, more examples, and optimised programs.
 test-slow: $(VENV)/installed-dev
-	$(BIN)/python -m pytest -n 2 --thorough --dist=loadfile --no-loadscope-reorder -m "slow and not study"
-	$(BIN)/python -m pytest -n 2 --thorough --optimised --dist=worksteal -m "not slow and not study" $(PURE)
+	$(PYTEST) --thorough --dist=loadfile --no-loadscope-reorder -m "slow and not study"
+	$(PYTEST) --thorough --optimised --dist=worksteal -m "not slow and not study" $(PURE)
 
 # Long runs that no change needs to pass: repetitions of studies, configs compiled for GPUs that are not here, and the
 # fast tests on Python 3.13.

@@ -468,24 +468,40 @@ def test_what_was_interrupted_goes_on(tmp_path, small, capsys, monkeypatch):
         assert not (folder / ".unfinished").exists()
 
 
+def cpu_time(pid):
+    """Clock ticks that a process has run for."""
+    return sum(map(int, pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds the workers in /proc")
 @pytest.mark.parametrize("killed", ["worker", "parent"])
 def test_processes_end_together(tmp_path, killed):
-    """A worker that is killed is reported; one whose parent is killed ends, too."""
+    """A worker that is killed is reported, even while it sends a result; one whose parent is killed ends, too."""
+    scores = scores_of(streams=8000, steps=10, slow=False)
     for i in range(4):
-        write(tmp_path / f"part-{i}.parquet", scores_of(streams=2000, steps=10, slow=False))
+        write(tmp_path / f"part-{i}.parquet", scores.take(scores.numbered("stream")[1] % 4 == i), group=10_000)
     command = [*IN_PARTS, "evaluate", f"--scores={tmp_path}/part-*.parquet", "--workers=2"]
     command += [f"--workdir={tmp_path / 'out'}"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
         workers = []
-        while not workers:
+        while len(workers) < 2:
             time.sleep(0.05)
             children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
             workers = [pid for pid in children if b"spawn_main" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]
-        time.sleep(1)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGSTOP)  # a worker whose result nobody takes stops when the pipe is full
+        waited, spent = 0, -1
+        while waited < 10:
+            time.sleep(0.1)
+            before, spent = spent, sum(map(cpu_time, workers))
+            waited = waited + 1 if spent == before else 0
         os.kill(int(workers[0]) if killed == "worker" else process.pid, signal.SIGKILL)
-        _, errors = process.communicate()
+        process.send_signal(signal.SIGCONT)
+        _, errors = process.communicate(timeout=120)
+    finally:
+        process.kill()
     assert killed == "parent" or "--workers: found that one of the processes died" in errors
     end = time.monotonic() + 20
     while any(pathlib.Path(f"/proc/{pid}").exists() for pid in workers):

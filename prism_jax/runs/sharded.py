@@ -283,7 +283,7 @@ class Sharded:
         file.write_bytes(pickle.dumps(work))  # once, and not with every part
         try:
             yield from _in_order(
-                lambda part: pool.submit(_worker, part, str(file)), lambda of: of.result(), parts, self.workers
+                lambda part: pool.submit(_worker, part, str(file)), lambda of: _taken(of.result()), parts, self.workers
             )
         except BrokenProcessPool as error:
             raise RuntimeError(
@@ -338,11 +338,26 @@ class Sharded:
 _loaded: dict[str, Work] = {}
 
 
-def _worker(part: Any, file: str) -> State:
+def _worker(part: Any, file: str) -> Path:
+    """A file with the state of a part, since a pool would wait without end for the rest of a long result.
+
+    A worker that is killed has sent a path whole or not at all.
+    """
     if file not in _loaded:
         _loaded.clear()
         _loaded[file] = pickle.loads(Path(file).read_bytes())  # written by the process that started this one
-    return state_of(part, _loaded[file])
+    state = state_of(part, _loaded[file])
+    with tempfile.NamedTemporaryFile(dir=Path(file).parent, suffix=".state", delete=False) as kept:
+        pickle.dump(state, kept, pickle.HIGHEST_PROTOCOL)
+    return Path(kept.name)
+
+
+def _taken(file: Path) -> State:
+    """The state in a file that a worker wrote, which is removed."""
+    with file.open("rb") as kept:
+        state: State = pickle.load(kept)
+    file.unlink()
+    return state
 
 
 def _on_ray(parts: Sequence[Any], work: Work, workers: int) -> Iterator[State]:
