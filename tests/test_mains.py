@@ -143,11 +143,7 @@ DAMAGE = {
         lambda run: (run / "tokenizer.json").write_text("{"),
         "/tokenizer.json: tokenizer: found no valid definition (EOF while parsing",
     ),
-    "checkpoint": (
-        "export",
-        _cut_arrays,
-        "/checkpoints: found no readable checkpoint among 2 (newest: ",
-    ),
+    "checkpoint": ("export", _cut_arrays, "/checkpoints: found no readable checkpoint among 2 (newest: "),
 }
 
 
@@ -239,10 +235,7 @@ def test_an_experiment_that_cannot_run_is_one_line_and_writes_nothing(arguments,
 
 
 SLOW_STUDIES = (*("live_context", "training_pathways", "field", "distillation", "judges"),)
-STUDIES = [
-    "injections",
-    *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW_STUDIES),
-]
+STUDIES = ["injections", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW_STUDIES)]
 
 
 @pytest.mark.parametrize("study", STUDIES)

@@ -23,11 +23,7 @@ BEYOND = {
     ],
     "export": [
         ("decision.c_fa", -1.0, "decision.c_fa: found -1.0, expected a cost"),
-        (
-            "calibration.thinking",
-            THINKING | {"both": 9.0},
-            "calibration.thinking.moves.both: found 9, expected",
-        ),
+        ("calibration.thinking", THINKING | {"both": 9.0}, "calibration.thinking.moves.both: found 9, expected"),
         ("calibration.thinking", THINKING | {"tokens": 0.0}, "calibration.thinking.tokens: found 0.0"),
     ],
     "text calibrator": [
@@ -61,11 +57,7 @@ BEYOND = {
         ("steps.0.candidates", [], "steps[0].candidates: found none, expected at least one"),
         ("steps.0.candidates.0.propensity", 1.5, "found 1.5, expected a probability in [0, 1] or null"),
         ("steps.0.candidates.0.votes", [True, 0], "candidates[0].votes[1]: found 0 (int), expected true or false"),
-        (
-            "steps.0.candidates.0.text",
-            "\ud800",
-            "candidates[0].text: found the lone surrogate '\\ud800', expected",
-        ),
+        ("steps.0.candidates.0.text", "\ud800", "candidates[0].text: found the lone surrogate '\\ud800', expected"),
         (
             "steps.0.candidates.0.text",
             "x" * 1_000_001,
@@ -131,11 +123,7 @@ BEYOND = {
         ("num_key_value_heads", 5, "num_kv_heads: found 5, expected a divisor of num_heads = 32"),
     ],
     "Llama": [
-        (
-            "hidden_size",
-            577,
-            "head_dim: found nothing, expected a whole number, as hidden_size 577 is no multiple",
-        ),
+        ("hidden_size", 577, "head_dim: found nothing, expected a whole number, as hidden_size 577 is no multiple")
     ],
     "adapters": [
         ("r", 0, "r: found 0, expected a number above 0"),

@@ -300,10 +300,7 @@ TAKEN = {
         "left out": "calibration.*.calibrator decision.*",
         "another": "slots.*",
     },
-    "people": {
-        "null": "forgotten people.0.time recalibration",
-        "empty": "people people.0.answered records",
-    },
+    "people": {"null": "forgotten people.0.time recalibration", "empty": "people people.0.answered records"},
     "streams": {
         "null": "*_text *.logged *_true *.propensity *.response *.teacher_* *.0.text *.y_* *.rationale",
         "left out": "curated domain persona steps *_text *.candidates *.candidates.0.* steps.0.[prtvy]*",

@@ -137,10 +137,7 @@ def test_offers_that_could_not_be_made_widen_the_interval_by_all_that_they_may_c
 def test_the_level_is_shown_only_where_the_probabilities_of_all_rows_tell_it():
     e = np.where(np.arange(4000) % 20 == 7, 0.002, 0.5)
     decisions = designed(e, target=(e > 0.1) * 1.0)
-    assert [table.title[:4] for table in tables_of(decisions, counterfactual.EstimateSettings())] == [
-        "Cost",
-        "What",
-    ]
+    assert [table.title[:4] for table in tables_of(decisions, counterfactual.EstimateSettings())] == ["Cost", "What"]
     assert len(tables_of(designed(np.full(4000, 0.5)), counterfactual.EstimateSettings())) == 3
 
 
@@ -162,10 +159,7 @@ def test_a_refusal_says_how_much_exploration_would_have_been_enough():
 REFUSED = {
     "no propensities": (lambda columns: columns.pop("e"), "no column of propensities, expected propensity=COLUMN"),
     "no overlap": (lambda columns: None, "overlap: found that "),
-    "a wrong target": (
-        lambda columns: columns.update(timid=2 + columns["p"]),
-        "row 0, column 'timid': found 2.",
-    ),
+    "a wrong target": (lambda columns: columns.update(timid=2 + columns["p"]), "row 0, column 'timid': found 2."),
     "an answer to no offer": (lambda columns: columns.update(took=[True] * ROWS), "found an accepted offer that was"),
 }
 

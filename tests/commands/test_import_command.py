@@ -124,10 +124,7 @@ def test_the_sources_are_listed_with_layout_licence_and_address():
     [
         (("import", "--source=x", "--out=y"), "--from: found no value, expected a source (--list shows them)"),
         (("import", "--from=sharegpt", "--source=absent.json", "--out=y"), "absent.json: no such file, expected conv"),
-        (
-            ("import", "--from=records", "--source=x", "--out=no/y"),
-            "no/y: found no folder no, expected an",
-        ),
+        (("import", "--from=records", "--source=x", "--out=no/y"), "no/y: found no folder no, expected an"),
         (("import", "--from=contextagent", "--source=x"), "--out: expected either a file to write, or --workdir with"),
         (("import", "--from=records", "--source=x", "--out=y", "--medium=true"), "--medium: found it with --from=rec"),
         (

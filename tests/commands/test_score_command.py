@@ -66,7 +66,7 @@ DEFAULTS = dict.fromkeys(("expect_digest", "context", "compilation_cache")) | {
         "reread": False,
         "split": "test",
         **dict.fromkeys(("dtype", "compute"), "float32"),
-    },
+    }
 }
 
 

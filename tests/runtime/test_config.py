@@ -124,10 +124,7 @@ def test_named_sections_round_trip_in_the_order_of_their_names(garage):
     [
         ({}, "config.wheels: found nothing, expected this key"),
         ({"wheels": {"front": {"makr": "x"}}}, "config.wheels.front.makr: found an unknown key, expected 'maker'"),
-        (
-            {"wheels": {"front": {"maker": "x", "inches": 0}}},
-            "config.wheels.front.inches: found 0, expected above 0",
-        ),
+        ({"wheels": {"front": {"maker": "x", "inches": 0}}}, "config.wheels.front.inches: found 0, expected above 0"),
         (
             {"wheels": {"4-front": {"maker": "x"}}},
             "config.wheels: found a key named '4-front', expected letters, digits and underscores",

@@ -48,10 +48,7 @@ CHANGES = {
         lambda f: (f / "config.json").write_text("other"),
         "config.json: found a missing, changed or unlisted file",
     ),
-    "in a folder": (
-        lambda f: (f / "inner/tokenizer.json").write_text(""),
-        "inner/tokenizer.json: found a missing, ch",
-    ),
+    "in a folder": (lambda f: (f / "inner/tokenizer.json").write_text(""), "inner/tokenizer.json: found a missing, ch"),
     "a lost file": (
         lambda f: (f / "model.safetensors").unlink(),
         "model.safetensors: found a missing, changed or unlisted file",

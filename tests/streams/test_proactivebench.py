@@ -326,8 +326,7 @@ def test_a_broken_line_is_named_and_leaves_no_dataset(source, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["", "dataset/test_data", "dataset/reward_data/train_data.jsonl", "dataset/reward_data/test_data.jsonl"],
+    "name", ["", "dataset/test_data", "dataset/reward_data/train_data.jsonl", "dataset/reward_data/test_data.jsonl"]
 )
 def test_what_is_missing_is_named(source, tmp_path, name):
     path = source / name

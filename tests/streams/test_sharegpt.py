@@ -162,18 +162,12 @@ BROKEN = {
         "row 1, turn 2: found a system turn, expected one",
     ),
     "prose as an answer": ([ROW[0], {"from": "gpt", "value": "No."}], "row 1, turn 1: found broken JSON at column 1"),
-    "an answer without a task": (
-        [ROW[0], {"from": "gpt", "value": '{"Thoughts": "a"}'}],
-        "row 1, turn 1: found {'Th",
-    ),
+    "an answer without a task": ([ROW[0], {"from": "gpt", "value": '{"Thoughts": "a"}'}], "row 1, turn 1: found {'Th"),
     "a task of numbers": (
         [ROW[0], {"from": "gpt", "value": '{"Proactive Task": 1}'}],
         "row 1, turn 1: Proactive Task:",
     ),
-    "no clock": (
-        sharegpt({"Time": "noon", "Event": "a"}, SILENT),
-        "row 1, event [0].time: found 'noon', expected epo",
-    ),
+    "no clock": (sharegpt({"Time": "noon", "Event": "a"}, SILENT), "row 1, event [0].time: found 'noon', expected epo"),
 }
 
 

@@ -12,15 +12,7 @@ from prism_jax.streams.jsonl import read_streams, write_streams
 
 NAMES = ("a", "b", "c")
 CONFIG = panel_of(*NAMES)
-UNUSED = {
-    "system": [],
-    "out": None,
-    "human": None,
-    "against": [],
-    "dry_run": False,
-    "scores": None,
-    "scores_out": None,
-}
+UNUSED = {"system": [], "out": None, "human": None, "against": [], "dry_run": False, "scores": None, "scores_out": None}
 SETTINGS = {"ask": False, "resamples": 100, "c_fa": 1.0, "c_fn": 2.0}
 
 

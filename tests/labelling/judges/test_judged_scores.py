@@ -107,10 +107,7 @@ def test_what_does_not_fit_is_named_before_judges_are_asked(folder, streams):
     ]
     for flags, message in cases:
         with pytest.raises(ValueError, match=message):
-            judge(
-                panel_of("a"),
-                {**FLAGS, "ask": True, **paths(folder, {"scores_out": "new.parquet", **flags})},
-            )
+            judge(panel_of("a"), {**FLAGS, "ask": True, **paths(folder, {"scores_out": "new.parquet", **flags})})
     with pytest.raises(ScoresError, match=r"found the suffix '.csv', expected .parquet or .jsonl"):
         run(folder, scores_out="new.csv")
     with pytest.raises(ValueError, match=f"stream '{first}', step 0, candidate 0: found a candidate without scores"):

@@ -37,10 +37,7 @@ READ = (
     ('{"judgement": "Accepted"}', False),
     ('{"judgement": true}', False),
 )
-OPTIONS = {
-    **dict.fromkeys(("human", "out", "scores", "scores_out")),
-    **{"against": [], "system": [], "resamples": 10},
-}
+OPTIONS = {**dict.fromkeys(("human", "out", "scores", "scores_out")), **{"against": [], "system": [], "resamples": 10}}
 TEMPERATURES = [0.0, 0.0] + [0.5] * 8
 
 

@@ -12,12 +12,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
 from prism_jax.decision.calibration import fit_platt, negative_log_likelihood
-from prism_jax.labelling.teacher.text_calibrator import (
-    candidate_fields,
-    read_text_calibrator,
-    step_fields,
-    terms,
-)
+from prism_jax.labelling.teacher.text_calibrator import candidate_fields, read_text_calibrator, step_fields, terms
 from prism_jax.labelling.teacher.text_fit import (
     Example,
     _folds,
