@@ -114,11 +114,13 @@ def test_threshold_bounds_and_odds_form(p_need, c_fa, c_fn):
     assert t + gate.threshold(p_need, c_fa, c_fn, form="odds_paper") == pytest.approx(1, abs=1e-15)
 
 
-@settings(deadline=None, max_examples=50)
+threshold_derivatives = jax.jit(jax.grad(gate.threshold, argnums=(0, 1, 2)))
+
+
 @given(st.floats(0.01, 1), st.floats(0.1, 10), st.floats(0.1, 10))
 def test_threshold_derivatives_have_the_papers_signs_and_values(p_need, c_fa, c_fn):
     with jax.enable_x64(True):
-        by_need, by_fa, by_fn = map(float, jax.grad(gate.threshold, argnums=(0, 1, 2))(p_need, c_fa, c_fn))
+        by_need, by_fa, by_fn = map(float, threshold_derivatives(p_need, c_fa, c_fn))
     # Differentiation subtracts numbers of which up to four leading digits agree.
     squared = (c_fa + p_need * c_fn) ** 2
     np.testing.assert_allclose(by_need, -c_fa * c_fn / squared, rtol=1e-10)
@@ -224,15 +226,13 @@ def test_soft_slow_becomes_the_slow_band(z_need, z_accept, c_fa, c_fn, margin):
     assert gate.soft_slow(z_need, z_accept, c_fa, c_fn, 0.0, 0.02) == 0
 
 
-@pytest.mark.parametrize("p_need", [0.0, 0.3, 1.0])
-@pytest.mark.parametrize("p_accept", [0.0, 0.3, 1.0])
-def test_gradients_of_the_score_are_finite_at_the_ends(p_need, p_accept):
-    gradient = jax.grad(lambda p: gate.score(p[0], p[1]))(jnp.array([p_need, p_accept]))
-    assert bool(jnp.all(jnp.isfinite(gradient)))
+def test_gradients_of_the_score_are_finite_at_the_ends():
+    ends = jnp.array(list(itertools.product([0.0, 0.3, 1.0], repeat=2))).T
+    assert np.isfinite(jax.grad(lambda p: gate.score(p[0], p[1]).sum())(ends)).all()
 
 
 class Variants(chex.TestCase):
-    @chex.variants(with_jit=True, without_jit=True, with_device=True)
+    @chex.variants(with_jit=True, without_jit=True)
     @parameterized.parameters(*POLICIES)
     def test_jax_decides_as_numpy_does(self, policy):
         rng = np.random.default_rng(0)
@@ -283,10 +283,9 @@ def test_every_deployable_policy_is_a_rule():
 
 
 @pytest.mark.parametrize("xp", [np, jnp])
-@pytest.mark.parametrize(("p_need", "p_accept"), [(0.0, 1.0), (1.0, 0.0), (0.0, 0.0)])
-def test_where_p_both_is_0_every_path_is_silent(p_need, p_accept, xp):
+def test_where_p_both_is_0_every_path_is_silent(xp):
     """At p_accept = 1 and p_need = 0 the two expected costs tie at 0, and only the clause decides."""
-    need, accept = xp.full(3, p_need), xp.full(3, p_accept)
+    need, accept = xp.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
     assert not gate.intervene(accept, accept * need, 1.0, 2.0).any()
     assert not gate.decide(need, accept, 1.0, 2.0).any()
     assert not gate.decide(need, accept, 1.0, 2.0, "product").any()
