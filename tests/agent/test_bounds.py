@@ -154,17 +154,6 @@ def test_a_record_that_a_restart_would_refuse_is_not_kept(tmp_path, monkeypatch)
         assert list(store.partition(0).lines()) == [] and not agent.has("s")
 
 
-def test_lines_that_wait_are_taken_in_batches_of_bounded_size(tmp_path):
-    large = json.dumps({"stream": "s", "time": 1, "text": "y" * 30 * MILLION}).encode()
-    (tmp_path / "in.jsonl").write_bytes((large + b"\n") * 9)
-    descriptor = os.open(tmp_path / "in.jsonl", os.O_RDONLY)
-    lines, counts = InputLines(descriptor), []
-    while batch := lines.batch(256):
-        counts.append(len(batch))
-    os.close(descriptor)
-    assert counts == [3, 3, 3]
-
-
 @pytest.mark.parametrize("key", ["c_fa", "c_fn", "margin", "fixed_threshold", "price", "most_offers", "offers_window"])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_costs_beyond_all_numbers_are_refused_by_name(key, sign):

@@ -115,3 +115,13 @@ def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(tmp_path, m
         assert lines.batch(100) == [(1, b"short")]
         with pytest.raises(LineError, match="input:2: found more than 1000 bytes"):
             lines.batch(100)
+
+
+def test_lines_that_wait_are_taken_in_batches_of_bounded_size(tmp_path, monkeypatch):
+    monkeypatch.setattr("prism_jax.agent.lines.MOST_LINE_BYTES", 1000)
+    monkeypatch.setattr("prism_jax.agent.lines._BLOCK", 50)
+    path = tmp_path / "in"
+    path.write_bytes((b"y" * 400 + b"\n") * 9)
+    with path.open("rb") as file:
+        lines = InputLines(file.fileno())
+        assert [len(lines.batch(256)) for _ in range(4)] == [3, 3, 3, 0]
