@@ -41,14 +41,13 @@ def in_process(load: Load[I], items: Sequence[I]) -> Iterator[I]:
         free.put(device)
     own = threading.local()
 
-    def work_on_device(item: I) -> I:
+    def work_on_device(item: I) -> None:
         if not hasattr(own, "device"):
             own.device = free.get()
         with jax.default_device(own.device):
             if not hasattr(own, "work"):
                 own.work = load()
             own.work(item)
-        return item
 
     with concurrent.futures.ThreadPoolExecutor(len(devices)) as pool:
         yield from _as_done(pool, work_on_device, items)
@@ -148,10 +147,13 @@ class _Actor:
         return item
 
 
-def _as_done(pool: concurrent.futures.Executor, work: Callable[[I], I], items: Sequence[I]) -> Iterator[I]:
+def _as_done(pool: concurrent.futures.Executor, work: Callable[[I], None], items: Sequence[I]) -> Iterator[I]:
+    """The items, which no worker returns: a pool waits without end for the rest of a long one where that is killed."""
     try:
-        for future in concurrent.futures.as_completed([pool.submit(work, item) for item in items]):
-            yield future.result()
+        futures = {pool.submit(work, item): item for item in items}
+        for future in concurrent.futures.as_completed(futures):
+            future.result()
+            yield futures[future]
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
         raise
@@ -190,8 +192,7 @@ def end_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _work(load: Load[I], item: I) -> I:
+def _work(load: Load[I], item: I) -> None:
     if not _LOADED:
         _LOADED.append(load())
     _LOADED[0](item)
-    return item

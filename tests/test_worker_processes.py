@@ -1,0 +1,26 @@
+"""Worker processes: what a pool hands over between them and their parent."""
+
+import concurrent.futures
+import functools
+import multiprocessing
+
+from prism_jax.runs import workers
+
+
+class OneWay:
+    """An item that goes to a worker and not back: of a long one, a worker that is killed could send a part."""
+
+    def __reduce__(self):
+        assert multiprocessing.parent_process() is None, "a pool would wait without end for the rest"
+        return OneWay, ()
+
+
+def load():
+    return repr
+
+
+def test_no_worker_sends_its_item_back():
+    items = [OneWay(), OneWay()]
+    with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        done = list(workers._as_done(pool, functools.partial(workers._work, load), items))
+    assert set(done) == set(items)
