@@ -173,11 +173,10 @@ class Served(Generic[Q, A]):
         assert self._load is not None
         try:
             self._answers = self._load()
+            self.on_ready()
         except Exception as error:
             self.failure = error
             self.on_failure()
-        else:
-            self.on_ready()
 
     def _answer(self, items: Sequence[Q]) -> Sequence[A | Exception]:
         assert self._answers is not None

@@ -23,9 +23,10 @@ from prism_jax.agent.service.form import MOST_QUESTIONS
 from prism_jax.streams import Candidate, Event
 
 pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
-from served import Served
+from served import OneModel, Served
 
 from prism_jax.agent.adapters.client import ClientError, Wire
+from prism_jax.agent.service.answering import Answering
 from prism_jax.agent.service.http import Limits
 from prism_jax.agent.service.tokens import Tokens
 
@@ -444,6 +445,24 @@ def test_a_model_that_is_not_there_yet_is_not_asked_and_one_that_fails_says_why(
             assert (status, answer["error"]["type"], headers["retry-after"]) == (503, "service_unavailable", "1")
         gate.set()
         assert failed.wait(5) and str(served.app.state.prism.failure) == "no such model"
+
+
+def test_a_server_that_cannot_say_that_it_is_ready_fails_and_lets_nobody_wait():
+    """Such as one whose standard error nobody reads any more."""
+    failed = threading.Event()
+
+    def say():
+        raise BrokenPipeError
+
+    async def begin(served):
+        served.start()
+        await asyncio.to_thread(failed.wait, 20)
+        await served.stop()
+
+    served = OneModel(lambda: Answering(FakeReader(slow=False), exported(slow=False)))
+    served.on_ready, served.on_failure = say, failed.set
+    asyncio.run(begin(served))
+    assert failed.is_set() and isinstance(served.failure, BrokenPipeError)
 
 
 def test_a_server_that_stops_finishes_what_it_has_begun():
