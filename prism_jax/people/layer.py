@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import queue
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
@@ -140,39 +141,42 @@ def fit_together(
     """Fits several populations on calibrated scores, as `fit_population`, in step with each other.
 
     `losses` is called with the parameters that some of the fits ask about, by name, and returns the losses there; so
-    one pass over the answers serves all fits. What it raises ends them all.
+    one pass over the answers serves all fits. What it raises ends them all, and so does Ctrl-C between two calls.
     """
-    asked: queue.SimpleQueue[tuple[str, Theta | None, concurrent.futures.Future[tuple[float, Theta]]]]
-    asked = queue.SimpleQueue()
+    asked: queue.SimpleQueue[tuple[str, Theta | None]] = queue.SimpleQueue()
+    answers: dict[str, concurrent.futures.Future[tuple[float, Theta]]] = {}
+    ended = threading.Event()
 
     def fit(name: str) -> Population:
         def loss(theta: Theta) -> tuple[float, Theta]:
-            answer: concurrent.futures.Future[tuple[float, Theta]] = concurrent.futures.Future()
-            asked.put((name, np.array(theta), answer))
+            answer = answers[name] = concurrent.futures.Future[tuple[float, Theta]]()
+            asked.put((name, np.array(theta)))
+            if ended.is_set():  # where nobody else sees the new answer
+                answer.cancel()
             return answer.result()
 
         try:
             return _highest(loss, calibrated=True)
         finally:
-            asked.put((name, None, concurrent.futures.Future()))  # asks no more
+            asked.put((name, None))  # asks no more
 
     names = list(names)
     with concurrent.futures.ThreadPoolExecutor(max(1, len(names))) as pool:
-        fits = {name: pool.submit(fit, name) for name in names}
-        asking = len(fits)
-        while asking:
-            said = sorted((asked.get() for _ in range(asking)), key=lambda question: question[0])
-            answers = {name: answer for name, theta, answer in said if theta is not None}
-            asking = len(answers)
-            try:
-                found = losses({name: theta for name, theta, _ in said if theta is not None}) if answers else {}
-            except BaseException as error:
-                for answer in answers.values():
-                    answer.set_exception(error)
-                raise
-            for name, answer in answers.items():
-                answer.set_result(found[name])
-        return {name: fitted.result() for name, fitted in fits.items()}
+        try:
+            fits = {name: pool.submit(fit, name) for name in names}
+            asking = len(fits)
+            while asking:
+                said = sorted((asked.get() for _ in range(asking)), key=lambda question: question[0])
+                thetas = {name: theta for name, theta in said if theta is not None}
+                asking = len(thetas)
+                found = losses(thetas) if thetas else {}
+                for name in thetas:
+                    answers[name].set_result(found[name])
+            return {name: fitted.result() for name, fitted in fits.items()}
+        finally:
+            ended.set()
+            for answer in list(answers.values()):
+                answer.cancel()  # which a fit may wait for, and the pool for the fit
 
 
 def _highest(loss: Loss, calibrated: bool) -> Population:

@@ -3,6 +3,9 @@
 A late answer is known no earlier than it came.
 """
 
+import queue
+import types
+
 import chex
 import hypothesis
 import jax
@@ -12,6 +15,7 @@ from hypothesis import strategies as st
 from scipy import optimize, special
 
 from prism_jax.decision.person import Population, anchored, believe, predict, update
+from prism_jax.people import layer
 from prism_jax.people.lanes import lanes
 from prism_jax.people.layer import Placed, fit_population, fit_together, prequential
 from prism_jax.people.scan import _gradient as gradient
@@ -126,6 +130,17 @@ def test_fits_in_step_are_those_alone():
 
     with pytest.raises(ZeroDivisionError):
         fit_together(scores, fails)
+
+
+def test_an_interruption_between_two_calls_ends_the_fits(monkeypatch):
+    class Interrupted(queue.SimpleQueue):
+        def get(self):
+            super().get()  # a question that nobody answers
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(layer, "queue", types.SimpleNamespace(SimpleQueue=Interrupted))
+    with pytest.raises(KeyboardInterrupt):
+        fit_together(["a", "b"], lambda asked: pytest.fail("nothing is computed"))
 
 
 @pytest.mark.parametrize("counts", [[1], [5, 1, 1], [1] * 20_000, [3000] + [1] * 3000, [2, 9, 4] * 50])
