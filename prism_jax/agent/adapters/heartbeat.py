@@ -60,12 +60,14 @@ class Heartbeat:
         """Counts as ignored what nobody answered in time."""
         now = clock.time() if time is None else time
         for offer, (_, made) in list(self._open.items()):
-            if now - made >= self._after:
-                self._became(offer, "ignored", time)
+            if now - made >= self._after and not self._became(offer, "ignored", time) and offer in self._open:
+                return  # a server that gives no answer is waited for once, and not once for each offer
 
     def _became(self, offer: str, outcome: str, time: float | None) -> bool:
+        stream, made = self._open[offer]
+        now = max(clock.time(), made) if time is None else time  # a clock may jump back
         try:
-            done = self._client.outcome(self._open[offer][0], offer, outcome, time)
+            done = self._client.outcome(stream, offer, outcome, now)
         except ClientError:  # it has another outcome already, or is gone with its stream
             done = False
         else:
@@ -80,6 +82,7 @@ class Heartbeat:
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     beats: Heartbeat
+    timeout = 2.0  # seconds without a byte after which who connected is cut off, since others wait
 
     def do_POST(self) -> None:
         """Answers /wake, /reply and /dismiss."""

@@ -7,9 +7,11 @@ import socket
 import subprocess
 import sys
 import time
+import types
 
 import pytest
 
+from prism_jax.agent.adapters import client as adapters_client
 from prism_jax.agent.adapters import heartbeat, wake_ups
 from prism_jax.agent.adapters.client import Client
 from prism_jax.agent.adapters.heartbeat import Heartbeat
@@ -43,6 +45,30 @@ def test_an_outcome_that_did_not_reach_the_server_is_said_again(client, nowhere,
     beats.settle(300.0)
     beats.settle(400.0)
     assert outcomes(records, "again") == [("again/0", "ignored", 300.0)]
+
+
+def test_a_server_without_an_answer_is_waited_for_once(client, monkeypatch, records):
+    beats = Heartbeat(client, ignored_after=100.0)
+    for at in (0.0, 1.0):
+        beats.wake("hung", "Now?", time=at, p_accept=0.9)
+    asked = []
+    with monkeypatch.context() as patched:
+        patched.setattr(Client, "outcome", lambda _, stream, offer, *more: asked.append(offer))
+        beats.settle(200.0)
+    assert asked == ["hung/0"]
+    beats.settle(300.0)
+    assert [found[:2] for found in outcomes(records, "hung")] == [("hung/0", "ignored"), ("hung/1", "ignored")]
+
+
+def test_a_reply_counts_although_the_clock_has_jumped_back_since_the_offer(client, monkeypatch, records):
+    now = 1000.0
+    for module in (heartbeat, adapters_client):
+        monkeypatch.setattr(module, "clock", types.SimpleNamespace(time=lambda: now))
+    beats = Heartbeat(client, ignored_after=100.0)
+    assert beats.wake("jump", "Now?", p_accept=0.9).speak
+    now = 900.0
+    assert beats.reply("jump")
+    assert outcomes(records, "jump") == [("jump/0", "accepted", 1000.0)]
 
 
 def test_a_wake_up_that_is_sent_again_has_one_outcome(client, records):
@@ -101,7 +127,8 @@ def test_the_command_answers_a_scheduler_over_http(server, root, records):
                 except OSError:
                     time.sleep(0.02)
             asked = {"stream": "http", "message": "3 new mails", "p_accept": 0.9, "key": "job-7"}
-            status, answer = post("/wake", asked)
+            with socket.create_connection(("127.0.0.1", port)):  # who says nothing keeps nobody waiting for long
+                status, answer = post("/wake", asked)
             assert (status, answer["speak"], answer["offer"]) == (200, True, "http/0")
             assert post("/dismiss", {"stream": "http"}) == (200, {"taken": True})
             assert post("/reply", {"stream": "http"}) == (200, {"taken": False})
