@@ -12,6 +12,7 @@ versions in turn, the median is printed with the extremes.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import pathlib
@@ -24,13 +25,18 @@ EVENT = {"stream": "ann", "time": 12.0, "text": "The parser fails."}
 SILENT, OFFER = ("--c_fa=1000000", "--c_fn=1"), ("--c_fa=1", "--c_fn=1000000")
 
 
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG with SIGKILL
+
+
 def spent(package: str, *arguments: str) -> tuple[float, float]:
     """Processor seconds and the highest memory (MB) of one command of a package, which ends it where it is ready."""
     command = [sys.executable, "-m", "prism_jax", *arguments]
     environment = os.environ | {"PYTHONPATH": package}
     # With -m, the package of the current folder comes before that of PYTHONPATH.
+    options = {"preexec_fn": _end_with_parent} if sys.platform == "linux" else {}
     with subprocess.Popen(
-        command, cwd=package, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        command, cwd=package, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **options
     ) as process:
         assert process.stderr is not None, "it is a pipe"
         said = []

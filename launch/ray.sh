@@ -22,23 +22,26 @@ if ! "$PYTHON" -m ray.scripts.scripts status >/dev/null 2>&1; then
     run "$PYTHON" -m ray.scripts.scripts start --head --include-dashboard=false
     started=1
 fi
-behind=
+# Both servers end with this script: a shell that a signal ends would leave the one that it waits for.
 end() {
-    [[ -z $behind ]] || { kill "$behind" 2>/dev/null; wait "$behind" 2>/dev/null; } || true
+    kill $(jobs -p) 2>/dev/null && wait || true
     [[ -z ${started:-} || -n ${DRY_RUN:-} ]] || "$PYTHON" -m ray.scripts.scripts stop >/dev/null
 }
 trap end EXIT
 replicas=("$PYTHON" -m prism_jax serve --model="$model" --name=model --replicas="${REPLICAS:-1:4}" --gpus="${GPUS:-0}"
     --port="$port" --ray=auto)
+front=("$PYTHON" -m prism_jax serve --decisions="http://127.0.0.1:$port/v1" --decision_model=model --questions=slots
+    --ray=auto "$@")
 if [[ -n ${DRY_RUN:-} ]]; then
     run "${replicas[@]}"
+    run "${front[@]}"
 else
     "${replicas[@]}" &
     behind=$!
-    until "$PYTHON" -c "import urllib.request; urllib.request.urlopen('http://127.0.0.1:$port/readyz')" 2>/dev/null; do
+    until "$PYTHON" -c "import urllib.request; urllib.request.urlopen('http://127.0.0.1:$port/readyz', timeout=5)" 2>/dev/null; do
         kill -0 "$behind" 2>/dev/null || { echo "error: the replicas have ended before they answered" >&2; exit 1; }
         sleep 1
     done
+    "${front[@]}" &
+    wait $!
 fi
-run "$PYTHON" -m prism_jax serve --decisions="http://127.0.0.1:$port/v1" --decision_model=model --questions=slots \
-    --ray=auto "$@"

@@ -3,8 +3,12 @@
 import base64
 import dataclasses
 import importlib
+import os
 import pathlib
 import re
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +27,20 @@ def test_every_benchmark_can_be_imported(name, monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
     module = importlib.import_module(name)
     assert module.__doc__
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux to end the command")
+def test_a_command_that_is_measured_ends_with_the_benchmark(tmp_path):
+    (package := tmp_path / "prism_jax").mkdir()
+    (package / "__main__.py").write_text("import os, time; os.write(1, b'%d' % os.getpid()); time.sleep(60)")
+    measure = f"import start; start.subprocess.DEVNULL = None; start.spent({str(tmp_path)!r})"
+    with subprocess.Popen([sys.executable, "-c", measure], cwd=FOLDER, stdout=subprocess.PIPE) as benchmark:
+        command = int(os.read(benchmark.stdout.fileno(), 20))
+        benchmark.kill()
+    end = time.monotonic() + 20
+    while pathlib.Path(f"/proc/{command}").exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not pathlib.Path(f"/proc/{command}").exists()
 
 
 @pytest.mark.study

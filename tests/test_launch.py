@@ -1,12 +1,15 @@
 """The launch scripts parse and print what they would run; the machine check names each problem in one line."""
 
 import os
+import pathlib
 import re
 import runpy
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import time
 
 import forked
 import pytest
@@ -110,6 +113,28 @@ def test_slurm_requeues_a_run_that_the_end_of_its_time_interrupted(root, tmp_pat
     done = launch(root, "slurm.sh", ("--workdir=a",), DRY_RUN="", SLURM_JOB_ID="7", PATH=path)
     assert (log.read_text().splitlines() if log.exists() else []) == called
     assert done.returncode == (1 if status == 1 else 0), done.stderr
+
+
+def test_both_servers_on_ray_end_with_the_script(root, tmp_path):
+    python, log = tmp_path / "python", tmp_path / "log"
+    python.write_text(
+        f"""#!/usr/bin/env bash
+case $* in *prism_jax*) echo $$ >> "{log}"; exec sleep 60 ;; esac
+"""
+    )
+    python.chmod(0o755)
+    with subprocess.Popen(
+        ["bash", root / "launch" / "ray.sh", "model"], env=os.environ | {"PYTHON": str(python)}
+    ) as script:
+        end = time.monotonic() + 20
+        while time.monotonic() < end and (not log.exists() or log.read_text().count("\n") < 2):
+            time.sleep(0.02)
+        script.terminate()
+    servers = [int(line) for line in log.read_text().split()]
+    left = [server for server in servers if pathlib.Path(f"/proc/{server}").exists()]
+    for server in left:
+        os.kill(server, signal.SIGKILL)
+    assert len(servers) == 2 and not left
 
 
 def test_every_flag_of_xla_has_its_comment(root):
