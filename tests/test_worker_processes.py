@@ -3,6 +3,7 @@
 import concurrent.futures
 import functools
 import multiprocessing
+import signal
 
 from prism_jax.runs import workers
 
@@ -13,6 +14,12 @@ class OneWay:
     def __reduce__(self):
         assert multiprocessing.parent_process() is None, "a pool would wait without end for the rest"
         return OneWay, ()
+
+
+def test_a_worker_leaves_ctrl_c_to_its_parent():
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, context, workers.end_with_parent) as pool:
+        assert pool.submit(signal.getsignal, signal.SIGINT).result() == signal.SIG_IGN
 
 
 def load():

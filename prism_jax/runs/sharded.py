@@ -36,7 +36,7 @@ from prism_jax.evaluation.merged.planning import OutOfOrderError
 from prism_jax.evaluation.merged.states import State, Statistic, decode, encode, merge
 from prism_jax.runs.running import RunnerName, Running, usable_cpus
 from prism_jax.runs.workers import connect_ray, end_with_parent
-from prism_jax.runtime.files import open_regular, write_bytes
+from prism_jax.runtime.files import named, open_regular, write_bytes
 from prism_jax.scores import Scores, ScoresError, located
 from prism_jax.scores.agreement import PROPENSITIES
 from prism_jax.scores.files import holds_records
@@ -347,7 +347,8 @@ def _worker(part: Any, file: str) -> Path:
         _loaded.clear()
         _loaded[file] = pickle.loads(Path(file).read_bytes())  # written by the process that started this one
     state = state_of(part, _loaded[file])
-    with tempfile.NamedTemporaryFile(dir=Path(file).parent, suffix=".state", delete=False) as kept:
+    folder = Path(file).parent
+    with named(folder), tempfile.NamedTemporaryFile(dir=folder, suffix=".state", delete=False) as kept:
         pickle.dump(state, kept, pickle.HIGHEST_PROTOCOL)
     return Path(kept.name)
 

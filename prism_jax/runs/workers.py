@@ -171,17 +171,17 @@ _LOADED: list[Callable[[Any], object]] = []
 
 
 def _begin(places: SimpleQueue[int]) -> None:
-    """Begins a worker process: on its own device, deaf to Ctrl-C, and ending when its parent does, even by kill -9."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Begins a worker process on its own device."""
+    end_with_parent()
     import jax
 
     jax.config.update("jax_cuda_visible_devices", str(places.get()))
     tqdm.set_lock(threading.RLock())  # its own is shared by processes, and a worker that dies leaves that behind
-    end_with_parent()
 
 
 def end_with_parent() -> None:
-    """Ends this worker process when the process that started it ends, even by kill -9."""
+    """Ends this worker process when the process that started it ends, even by kill -9, and not by Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None, "a worker is started by another process"
 

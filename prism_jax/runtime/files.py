@@ -51,6 +51,17 @@ def temporary_beside(path: epath.Path) -> epath.Path:
 
 
 @contextlib.contextmanager
+def named(path: epath.PathLike) -> Iterator[None]:
+    """Adds the path to errors of the system that lack one, such as that of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+@contextlib.contextmanager
 def writing(*paths: epath.PathLike) -> Iterator[None]:
     """Removes what killed writers left of files that the block writes, unless another block writes in the folder now.
 
@@ -83,8 +94,9 @@ def write_files(contents: Mapping[str | os.PathLike[str], bytes]) -> None:
     paths = [epath.Path(path) for path in contents]
     partial = [temporary_beside(path) for path in paths]
     try:
-        for temporary, content in zip(partial, contents.values(), strict=True):
-            temporary.write_bytes(content)
+        for path, temporary, content in zip(paths, partial, contents.values(), strict=True):
+            with named(path):
+                temporary.write_bytes(content)
         for temporary, path in zip(partial, paths, strict=True):
             temporary.replace(path)
     except OSError:

@@ -14,7 +14,7 @@ from typing import Any
 
 from etils import epath
 
-from prism_jax.runtime.files import check_folder_of, read_lines, temporary_beside
+from prism_jax.runtime.files import check_folder_of, named, read_lines, temporary_beside
 from prism_jax.runtime.schema import decode, read_json
 from prism_jax.streams.types import Stream
 
@@ -60,7 +60,7 @@ def write_streams(path: epath.PathLike, streams: Iterable[Stream]) -> None:
     partial = temporary_beside(path)
     ids: set[str] = set()
     try:
-        with partial.open("wb") as file:
+        with named(path), partial.open("wb") as file:
             for number, stream in enumerate(streams, start=1):
                 if stream.id in ids:
                     raise StreamError(f"{path}:{number}: id: found {stream.id!r} again, expected a new id")

@@ -6,14 +6,13 @@ truncates the logs of one JSON object per line to the step of its checkpoint and
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import io
 import json
 import math
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -22,7 +21,7 @@ import tqdm
 from absl import logging
 from etils import epath
 
-from prism_jax.runtime.files import JsonError, on_disk, parse_json, read_lines, write_bytes
+from prism_jax.runtime.files import JsonError, named, on_disk, parse_json, read_lines, write_bytes
 from prism_jax.student.model_config import StudentConfig
 from prism_jax.training.compiled.cards import peak
 from prism_jax.training.logs.flops import Work, flops
@@ -232,15 +231,6 @@ class _Whole(io.StringIO):
     def close(self) -> None:
         self.flush()
         super().close()
-
-
-@contextlib.contextmanager
-def named(path: epath.Path) -> Iterator[None]:
-    """Adds the path to errors that lack it, such as that of a full disk."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def truncate_lines(path: epath.Path, step: int) -> int:

@@ -1,0 +1,37 @@
+"""Where the system takes no more of a file, the error names it, and nothing is left."""
+
+import resource
+
+import pytest
+
+from prism_jax.runs import sharded
+from prism_jax.runtime.files import write_bytes
+from prism_jax.streams import Event, Stream
+from prism_jax.streams.jsonl import write_streams
+
+LONG = Stream(id="a", events=(Event(time=0.0, text="x" * 10**5),))
+
+
+@pytest.fixture
+def short():
+    """Lets this process write files of 1,000 bytes at most."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize(
+    "write", [lambda path: write_bytes(path, bytes(10**5)), lambda path: write_streams(path, [LONG])]
+)
+def test_a_file_that_is_written_is_named(tmp_path, short, write):
+    with pytest.raises(OSError, match=f"File too large: '{tmp_path}/file'$"):
+        write(tmp_path / "file")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_worker_names_the_folder_of_its_results(tmp_path, short, monkeypatch):
+    monkeypatch.setattr(sharded, "state_of", lambda part, work: bytes(10**5))
+    monkeypatch.setitem(sharded._loaded, f"{tmp_path}/work", None)
+    with pytest.raises(OSError, match=f"File too large: '{tmp_path}'$"):
+        sharded._worker(0, f"{tmp_path}/work")
