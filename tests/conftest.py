@@ -47,6 +47,9 @@ def pytest_configure(config):
         # XLA's older code generator compiles them in a quarter of the time. JAX 0.11 has none, and refuses the flag.
         if jax.__version_info__ < (0, 11):
             flags.append("--xla_cpu_use_fusion_emitters=false")
+    # Threads of a product that wait for each other keep a core busy, which another worker needs.
+    for library in ("OPENBLAS", "OMP"):
+        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
     # XLA reads this when it compiles for the first time, here and in the commands that tests start.
     os.environ.setdefault("XLA_FLAGS", " ".join(flags))
     # Beartype checks a random item of each container; hypothesis attributes this use of `random` to the strategy.
