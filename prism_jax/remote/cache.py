@@ -151,17 +151,19 @@ class Cache:
 
         `billed` says whether the last attempt may have been billed although there is no answer.
         """
-        with self._transaction() as database:
-            worst, lost = database.execute("SELECT worst, lost FROM flights WHERE key = ?", (key,)).fetchone()
-            cost = worst * (lost + (answer is None and billed)) + (answer.cost if answer else 0.0)
-            if answer:
-                row = (key, *(getattr(answer, name) for name in _COLUMNS))
-                places = ", ".join("?" * (len(row) + 1))
-                database.execute(f"REPLACE INTO answers VALUES ({places})", (*row, cache_file.digest_of(*row)))
-            database.execute("DELETE FROM flights WHERE key = ?", (key,))
-            if cost:
-                database.execute("UPDATE spending SET spent = spent + ?1, digest = DIGEST_OF(spent + ?1)", (cost,))
-        self._mine.discard(key)
+        try:
+            with self._transaction() as database:
+                worst, lost = database.execute("SELECT worst, lost FROM flights WHERE key = ?", (key,)).fetchone()
+                cost = worst * (lost + (answer is None and billed)) + (answer.cost if answer else 0.0)
+                if answer:
+                    row = (key, *(getattr(answer, name) for name in _COLUMNS))
+                    places = ", ".join("?" * (len(row) + 1))
+                    database.execute(f"REPLACE INTO answers VALUES ({places})", (*row, cache_file.digest_of(*row)))
+                database.execute("DELETE FROM flights WHERE key = ?", (key,))
+                if cost:
+                    database.execute("UPDATE spending SET spent = spent + ?1, digest = DIGEST_OF(spent + ?1)", (cost,))
+        finally:  # on a full disk, say, it stays recorded as sent
+            self._mine.discard(key)
 
     def drop(self, key: str) -> None:
         """Forgets that this process has a request under way, which stays recorded as sent."""

@@ -54,7 +54,7 @@ class Client:
         """The answer to a request; one that was answered before costs nothing.
 
         Where the endpoint is down or limits the rate for longer than its patience, rejects the request, or the model
-        gives no text, the answer's `error` says so; and where sending takes longer than so many seconds.
+        gives no text, the answer's `error` says so; and where there is none within so many seconds of its turn.
 
         Raises:
           BudgetSpent: if the request could pass the budget.
@@ -68,8 +68,15 @@ class Client:
             return self._estimate(prepared)
         connections = await self._connections.open()
         async with connections.turns:
-            claim = await self._claim(prepared)
-            return self._from_cache(claim) if claim else await self._send(prepared, connections, deadline)
+            ends = None if deadline is None else asyncio.get_running_loop().time() + deadline
+            try:
+                async with asyncio.timeout_at(ends):
+                    claim = await self._claim(prepared)
+            except TimeoutError:
+                words = f"sent nothing within {deadline:g} s: another request is the same, or holds the budget"
+                self.tally.count_failure(words)
+                return Answer(None, words, self.endpoint.model, prepared.key)
+            return self._from_cache(claim) if claim else await self._send(prepared, connections, ends)
 
     def _from_cache(self, answer: Answer) -> Answer:
         self.tally.cached += 1
@@ -105,7 +112,7 @@ class Client:
                 return claim.answer
         raise AssertionError("looks do not end")
 
-    async def _send(self, prepared: Prepared, connections: Connections, deadline: float | None) -> Answer:
+    async def _send(self, prepared: Prepared, connections: Connections, ends: float | None) -> Answer:
         """Sends a request that was claimed, with retries, and stores its answer."""
         started = time.monotonic()
 
@@ -116,7 +123,7 @@ class Client:
             await self._lost(prepared, failure)
 
         try:
-            async with asyncio.timeout(deadline):
+            async with asyncio.timeout_at(ends):
                 answer = await connections.retries.run(attempt, failed)
         except TimeoutError:
             self.cache.settle(prepared.key, None, billed=True)

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -12,6 +13,8 @@ import types
 import pytest
 from asking import ask, echo, endpoint_of
 
+from prism_jax.remote import cache_file
+from prism_jax.remote.cache import Cache
 from prism_jax.remote.connections import JsonEndpoint
 from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.remote.failures import EndpointError
@@ -379,3 +382,40 @@ def test_a_cancelled_request_stays_recorded_and_is_sent_again(connected):
         fake.faults = Faults()
         assert ask(client, "hello")[0].text == "heard hello"
         assert client.tally.resent == 1
+
+
+HELLO = Request((Message("user", "hello"),))
+
+
+def within(seconds, work):
+    """What a coroutine returns; TimeoutError where it takes longer."""
+
+    async def wait():
+        return await asyncio.wait_for(work, seconds)
+
+    return asyncio.run(wait())
+
+
+def test_an_answer_that_could_not_be_stored_is_asked_for_again(connected, monkeypatch):
+    with connected() as (_, client), monkeypatch.context() as patched:
+        transaction, begun = cache_file.transaction, []
+
+        def full(database):
+            begun.append(database)
+            if len(begun) == 2:  # the first recorded that the request is sent
+                raise sqlite3.OperationalError("database or disk is full")
+            return transaction(database)
+
+        patched.setattr(cache_file, "transaction", full)
+        with pytest.raises(OSError, match="disk is full"):
+            within(20, client.ask(HELLO))
+        assert within(20, client.ask(HELLO)).text == "heard hello"
+        assert client.tally.resent == 1
+
+
+def test_what_another_process_asks_is_awaited_until_the_deadline(connected, remote):
+    with connected() as (fake, client), Cache(remote.cache, 1.0) as other:
+        other.claim(HELLO.prepared(client.endpoint, str).key, 0.0, idempotent=True)
+        answer = within(20, client.ask(HELLO, deadline=0.05))
+        assert answer.text is None and "sent nothing within 0.05 s: another request is the same" in answer.error
+        assert not fake.received
