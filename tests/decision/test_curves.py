@@ -21,12 +21,11 @@ from prism_jax.decision.audbc import (
 from prism_jax.decision.passes import Pass
 
 seeds = st.integers(0, 2**32 - 1)
-quick = settings(deadline=None, max_examples=40)
 
 
-def costs(fast, y_need, y_accept, ratios, slow=None, margin=0.0, weight=None, y_both=None):
+def costs(fast, y_need, y_accept, ratios, slow=None, margin=0.0, weight=None):
     """The mean costs of the gate, always, never and the oracle at each ratio, with C_FA + C_FN = 1, by brute force."""
-    ratio, missed = np.asarray(ratios)[:, None], y_need * y_accept if y_both is None else y_both
+    ratio, missed = np.asarray(ratios)[:, None], y_need * y_accept
     offer, _ = gate.decide_with_slow(fast, slow or fast, 1.0, ratio, margin)
     found = {
         "cost": np.where(offer, 1 - y_accept, ratio * missed),
@@ -38,7 +37,7 @@ def costs(fast, y_need, y_accept, ratios, slow=None, margin=0.0, weight=None, y_
 
 
 @given(seed=seeds, margin=st.sampled_from([0.0, 0.2]), weighted=st.booleans(), soft=st.booleans())
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 def test_expected_cost_is_the_integral_of_the_costs_at_each_ratio(seed, margin, weighted, soft):
     p_need, p_accept, y_need, y_accept = sample(seed, n=12)
     rng = np.random.default_rng(seed)
@@ -57,7 +56,6 @@ def test_expected_cost_is_the_integral_of_the_costs_at_each_ratio(seed, margin, 
 
 
 @given(seed=seeds)
-@quick
 def test_constant_policies_and_the_oracle_are_the_ends_of_the_scale(seed):
     _, _, y_need, y_accept = sample(seed)
     n = len(y_need)
@@ -70,7 +68,6 @@ def test_constant_policies_and_the_oracle_are_the_ends_of_the_scale(seed):
 
 
 @given(seed=seeds)
-@quick
 def test_the_gate_on_true_probabilities_is_the_bayes_oracle(seed):
     """For independent need and acceptance, no signals have a lower cost than the true ones at any ratio."""
     rng = np.random.default_rng(seed)
@@ -79,15 +76,15 @@ def test_the_gate_on_true_probabilities_is_the_bayes_oracle(seed):
     assert true.cost == pytest.approx(true.oracle, abs=1e-12)
     other = expected_cost(Pass(rng.random(40), rng.random(40)), p_need, p_accept)
     assert other.cost >= other.oracle - 1e-12
+    assert true.rescaled == pytest.approx(1)
     dependent, u = np.minimum(p_need, p_accept), np.linspace(np.log(0.5), np.log(4.0), 20001)
     bayes = expected_cost(Pass(p_need, p_accept), p_need, p_accept, y_both=dependent)
-    best = costs(Pass(p_need, p_accept), p_need, p_accept, np.exp(u), y_both=dependent)["oracle"]
+    best = np.minimum(1 - p_accept, np.exp(u)[:, None] * dependent).mean(axis=1) / (1 + np.exp(u))
     assert bayes.oracle == pytest.approx(integrate.trapezoid(best, u) / (u[-1] - u[0]), abs=2e-4)
-    assert expected_cost(Pass(p_need, p_accept), p_need, p_accept).rescaled == pytest.approx(1)
 
 
 @given(seed=seeds, form=st.sampled_from(["odds_paper", "bayes"]))
-@quick
+@settings(max_examples=40)
 def test_appendix_area_is_bounded_and_sees_no_label(seed, form):
     p_need, p_accept, *_ = sample(seed)
     candidates = np.random.default_rng(seed).integers(0, 3, len(p_need))
@@ -110,7 +107,6 @@ def test_appendix_odds_form_falls_with_the_cost_of_a_miss():
 
 
 @given(seed=seeds, c_fa=st.sampled_from([0.5, 1.0]))
-@quick
 def test_main_paper_area_by_brute_force(seed, c_fa):
     p_need, p_accept, y_need, y_accept = sample(seed)
     y = y_need & y_accept
