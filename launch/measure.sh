@@ -15,9 +15,9 @@ else
 fi
 [[ $* == *--config=* ]] && step=()
 
-# Runs a command for at most some seconds.
+# Runs a command for at most some seconds; in the foreground, so that Ctrl-C ends it.
 part() {
-    run timeout --kill-after=5 "$@" || echo "part: found status $? after at most $1 s: ${*:2}" >&2
+    run timeout --foreground --kill-after=5 "$@" || echo "part: found status $? after at most $1 s: ${*:2}" >&2
 }
 
 writers=(auto) # by XLA and, with cudnn, by the project's kernels

@@ -1,5 +1,6 @@
 """The launch scripts parse and print what they would run; the machine check names each problem in one line."""
 
+import contextlib
 import os
 import pathlib
 import re
@@ -53,11 +54,11 @@ def test_what_a_gpu_must_show_is_measured_in_parts_with_limits(root):
     """The same config and card go to every step; each part ends by itself, and what is worth most comes first."""
     flags = ("--config=configs/qwen3_8b_a100x8.py", "--target=a100-80gb")
     parts = [line.split() for line in launch(root, "measure.sh", flags).stdout.splitlines()]
-    assert all(part[:2] == ["timeout", "--kill-after=5"] and part[3] == "python" for part in parts)
-    assert [part[4].removeprefix("benchmarks/") for part in parts] == [
+    parts = [part[5:] for part in parts if part[:3] == ["timeout", "--foreground", "--kill-after=5"]]
+    assert [part[0].removeprefix("benchmarks/") for part in parts] == [
         *("accelerator.py", "accelerator.py", "step.py", "accelerator.py", "score.py", "step.py", "step.py")
     ]
-    steps = [part[5:] for part in parts if part[4].endswith("step.py")]
+    steps = [part[1:] for part in parts if part[0].endswith("step.py")]
     assert steps == [[*flags], *([*flags, f"--config.student.remat={name}"] for name in ("full", "qkv"))]
     assert "--config=configs/qwen3_8b_a100.py" in launch(root, "measure.sh", ()).stdout
 
@@ -115,26 +116,35 @@ def test_slurm_requeues_a_run_that_the_end_of_its_time_interrupted(root, tmp_pat
     assert done.returncode == (1 if status == 1 else 0), done.stderr
 
 
-def test_both_servers_on_ray_end_with_the_script(root, tmp_path):
+@pytest.mark.parametrize(
+    ("words", "commands", "number"), [(("ray.sh", "model"), 2, signal.SIGTERM), (("measure.sh",), 1, signal.SIGINT)]
+)
+def test_what_a_script_runs_ends_with_it(root, tmp_path, words, commands, number):
+    """Ctrl-C reaches the whole group of processes, and SIGTERM the script alone."""
     python, log = tmp_path / "python", tmp_path / "log"
     python.write_text(
-        f"""#!/usr/bin/env bash
-case $* in *prism_jax*) echo $$ >> "{log}"; exec sleep 60 ;; esac
-"""
+        f'#!/usr/bin/env bash\ncase $* in -c*|*ray.scripts*) ;; *) echo $$ >> "{log}"; exec sleep 60 ;; esac'
     )
     python.chmod(0o755)
-    with subprocess.Popen(
-        ["bash", root / "launch" / "ray.sh", "model"], env=os.environ | {"PYTHON": str(python)}
-    ) as script:
-        end = time.monotonic() + 20
-        while time.monotonic() < end and (not log.exists() or log.read_text().count("\n") < 2):
-            time.sleep(0.02)
-        script.terminate()
-    servers = [int(line) for line in log.read_text().split()]
-    left = [server for server in servers if pathlib.Path(f"/proc/{server}").exists()]
-    for server in left:
-        os.kill(server, signal.SIGKILL)
-    assert len(servers) == 2 and not left
+    script = subprocess.Popen(
+        ["bash", root / "launch" / words[0], *words[1:]],
+        env=os.environ | {"PYTHON": str(python)},
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        ),  # which the tests may have been started without
+    )
+    end = time.monotonic() + 20
+    while time.monotonic() < end and (not log.exists() or log.read_text().count("\n") < commands):
+        time.sleep(0.02)
+    (os.killpg if number == signal.SIGINT else os.kill)(script.pid, number)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        script.wait(20)
+    begun = [int(line) for line in log.read_text().split()]
+    left = [one for one in begun if pathlib.Path(f"/proc/{one}").exists()]
+    for one in left:
+        os.kill(one, signal.SIGKILL)
+    assert len(begun) == commands and not left
 
 
 def test_every_flag_of_xla_has_its_comment(root):
