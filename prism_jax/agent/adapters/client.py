@@ -20,9 +20,11 @@ import hashlib
 import http.client
 import json
 import os
+import socket
+import threading
 import time as clock
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 TEMPORARY = (408, 429)
@@ -51,13 +53,13 @@ class Wire:
     """Posts to a server, each time on a connection of its own, so that threads may share it."""
 
     def __init__(self, url: str, token: str | None, timeout: float) -> None:
-        """Connects to nothing yet; `timeout` is in seconds. Raises ValueError for a URL that is none."""
+        """Connects to nothing yet; an answer may take `timeout` seconds. Raises ValueError for a URL that is none."""
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"url: found {url!r:.80}, expected http://HOST:PORT or https://HOST:PORT")
         connection = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._connect = lambda: connection(parts.hostname or "", parts.port, timeout=timeout)
-        self._path = parts.path.rstrip("/")
+        self._path, self._seconds = parts.path.rstrip("/"), timeout
         self._headers: dict[str, str | bytes] = {"Content-Type": "application/json"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}".encode()
@@ -66,9 +68,11 @@ class Wire:
         """The answer; OutageError where there is none, ClientError where the request is refused."""
         connection = self._connect()
         try:
-            connection.request("POST", self._path + path, json.dumps(body).encode(), {**self._headers, **headers})
-            answer = connection.getresponse()
-            status, content = answer.status, answer.read()
+            connection.connect()
+            with _within(self._seconds, connection.sock):
+                connection.request("POST", self._path + path, json.dumps(body).encode(), {**self._headers, **headers})
+                answer = connection.getresponse()
+                status, content = answer.status, answer.read()
         except (OSError, http.client.HTTPException) as error:
             raise OutageError(f"{type(error).__name__}: {error}") from None
         finally:
@@ -83,6 +87,30 @@ class Wire:
         if refusal is not None:
             raise ClientError(f"{self._path}{path}: status {status}: {refusal}", status)
         return found
+
+
+@contextlib.contextmanager
+def _within(seconds: float, connected: socket.socket) -> Iterator[None]:
+    """TimeoutError after so many seconds; a connection's own limit is for each byte, and an answer may trickle."""
+    late = threading.Event()
+
+    def cut_off() -> None:
+        late.set()
+        with contextlib.suppress(OSError):  # it has ended
+            connected.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, cut_off)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except (OSError, http.client.HTTPException):
+        if not late.is_set():
+            raise
+    finally:
+        timer.cancel()
+    if late.is_set():
+        raise TimeoutError("timed out")
 
 
 class Answer(NamedTuple):

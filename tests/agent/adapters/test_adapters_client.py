@@ -2,6 +2,7 @@
 
 import argparse
 import concurrent.futures
+import contextlib
 import importlib
 import itertools
 import json
@@ -10,6 +11,8 @@ import re
 import socket
 import subprocess
 import sys
+import threading
+import time
 import types
 
 import pytest
@@ -29,6 +32,22 @@ def test_numbers_are_decided_on_as_the_server_decides_and_outcomes_reach_it(clie
     assert not silent.speak and silent.offer is None and silent.threshold > 0.1
     assert [one["kind"] for one in records("numbers")] == ["decision", "outcome", "decision"]
     assert records("numbers")[0]["candidate"] == "Shall I?" and records("numbers")[0]["person"]["name"] == "ada"
+
+
+def test_an_answer_that_trickles_is_an_outage_in_time():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def trickle():
+            connected, _ = server.accept()
+            with connected, contextlib.suppress(OSError):
+                for byte in b"HTTP/1.1 200 OK\r\nX: " + b"x" * 80:
+                    connected.sendall(bytes([byte]))
+                    time.sleep(0.1)
+
+        threading.Thread(target=trickle, daemon=True).start()
+        began = time.monotonic()
+        answer = Client(f"http://127.0.0.1:{server.getsockname()[1]}", timeout=0.5).ask("s", "Now?", p_accept=0.9)
+    assert answer.reason == "silent: no answer of the server: TimeoutError: timed out" and time.monotonic() - began < 5
 
 
 def test_without_numbers_the_server_reads_what_happened_and_what_would_be_said(server, client):
