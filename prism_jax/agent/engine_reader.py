@@ -248,8 +248,9 @@ class Slots:
             empty = (number for number in range(self.total) if number not in used | self._taken)
             slot = next(empty, None)
         if slot is None:
-            idle = next(name for name, number in self._of.items() if number not in self._taken)
-            slot = self._of.pop(idle)
+            idle = (name for name, number in self._of.items() if number not in self._taken)
+            # None is idle where the engine was exchanged for one with fewer slots: two streams then share one.
+            slot = self._of.pop(next(idle, next(iter(self._of))))
         self._of[stream] = slot
         self._taken.add(slot)
         return slot
