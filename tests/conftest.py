@@ -243,7 +243,7 @@ def on_eight_devices(root):
             "JAX_PLATFORMS": "cpu",
             "NPROC": "64",
             "PYTHONPATH": os.pathsep.join(map(str, (root, *paths))),
-            "XLA_FLAGS": f"--xla_force_host_platform_device_count=8 {flags}",
+            "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=8 {flags}",
         }
         command = [sys.executable, "-c", program, *map(str, arguments)]
         for _ in range(4):
