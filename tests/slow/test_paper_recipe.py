@@ -8,9 +8,8 @@ import json
 import os
 import pathlib
 import shutil
-import subprocess
-import sys
 
+import forked
 import numpy as np
 import pytest
 from hf_models import libraries, random_model
@@ -67,14 +66,12 @@ def weights(users, tmp_path_factory, root):
 
 
 @pytest.fixture(scope="module")
-def run(root):
+def run():
     """Runs a main with the keys that the configs name in its environment."""
     keys = {"DEEPSEEK_API_KEY": "sk-not-a-key", "OPENROUTER_API_KEY": "sk-not-a-key"}
 
     def run(main, *arguments):
-        command = [sys.executable, "-m", "prism_jax", main, *map(str, arguments)]
-        environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "true", **keys}
-        done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+        done = forked.run("prism_jax", main, *arguments, late=keys)
         assert done.returncode == 0, done.stderr
         assert "not-a-key" not in done.stdout + done.stderr
         return done

@@ -1,10 +1,8 @@
 """`train` on ProactiveBench's human judgements."""
 
 import dataclasses
-import os
-import subprocess
-import sys
 
+import forked
 import pytest
 from real_checkout import CHECKOUT, needs_checkout
 
@@ -16,18 +14,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("compile_quickly")]
 
 
 @needs_checkout
-def test_it_trains_and_holds_out_whole_streams(tmp_path, root):
+def test_it_trains_and_holds_out_whole_streams(tmp_path):
     workdir = tmp_path / "run"
     small = ("--config.training.steps=2", "--config.student.hidden_dim=32", "--config.student.num_layers=1")
     arguments = (f"--config.data.source={CHECKOUT}", *small, f"--workdir={workdir}")
-    result = subprocess.run(
-        [sys.executable, "-m", "prism_jax", "train", "--config=configs/proactivebench_tiny.py", *arguments],
-        cwd=root,
-        env={**os.environ, "TFDS_DATA_DIR": str(tmp_path / "tfds")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    late = {"TFDS_DATA_DIR": str(tmp_path / "tfds")}
+    result = forked.run("prism_jax", "train", "--config=configs/proactivebench_tiny.py", *arguments, late=late)
+    assert result.returncode == 0, result.stderr
     assert "need         strict: some offer was accepted by every annotator" in result.stdout
     for split in ("train", "calibration", "test"):
         assert any(line.startswith(split) and "judgements" in line for line in result.stdout.splitlines())

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 
+import forked
 import numpy as np
 import pytest
 
@@ -67,11 +68,5 @@ def test_two_processes_train_as_one_does_and_one_evaluates_the_run(root, tmp_pat
     one, two = losses(tmp_path / "one"), losses(tmp_path / "two")
     assert len(one) == len(two) == 6 and one[0] != one[-1]
     np.testing.assert_allclose(two, one, rtol=1e-5)
-    done = subprocess.run(
-        [sys.executable, "-m", "prism_jax", "evaluate", f"--workdir={tmp_path / 'two'}"],
-        cwd=root,
-        env=os.environ | {"JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-    )
+    done = forked.run("prism_jax", "evaluate", f"--workdir={tmp_path / 'two'}")
     assert done.returncode == 0, done.stderr

@@ -2,9 +2,8 @@
 
 import re
 import shlex
-import subprocess
-import sys
 
+import forked
 import pytest
 
 from prism_jax.runs.pipeline import check_evaluable
@@ -33,7 +32,8 @@ def test_the_example_can_be_trained_on_calibrated_and_evaluated(root):
 def test_the_command_beside_the_example_trains(root, tmp_path):
     page = (root / "docs" / "training.md").read_text().replace("\\\n", "")
     (command,) = (line for line in page.splitlines() if EXAMPLE in line)
-    words = shlex.split(command.replace("runs/own", str(tmp_path / "own")))
-    done = subprocess.run([sys.executable, *words[1:]], cwd=root, capture_output=True, text=True)
+    python, module, *words = shlex.split(command.replace("runs/own", str(tmp_path / "own")))
+    assert (python, module) == ("python", "-m")
+    done = forked.run(*words)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "own" / "report.html").exists()
