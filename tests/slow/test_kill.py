@@ -9,6 +9,7 @@ import sys
 import time
 
 import chex
+import forked
 import jax
 import numpy as np
 import pytest
@@ -23,14 +24,19 @@ ARGUMENTS = (
     "--config.data.train_streams=64",
     "--config.data.calibration_streams=12",
     "--config.data.test_streams=12",
+    "--config.simulator.min_events=4",
+    "--config.simulator.max_events=5",
+    "--config.student.num_layers=1",
+    "--config.student.unroll=1",
     "--config.training.steps=60",
     "--config.training.batch=4",
     "--config.training.checkpoint_every=10",
 )
 
 
-def command(workdir):
-    return [sys.executable, "-m", "prism_jax", "train", *ARGUMENTS, f"--workdir={workdir}"]
+def undisturbed(workdir):
+    done = forked.run("prism_jax", "train", *ARGUMENTS, f"--workdir={workdir}")
+    assert done.returncode == 0, done.stderr
 
 
 def final(workdir):
@@ -46,17 +52,18 @@ def steps_done(workdir):
 
 def test_a_killed_run_resumes_and_ends_bit_identical(tmp_path, root):
     whole, killed, said = tmp_path / "whole", tmp_path / "killed", tmp_path / "said"
-    subprocess.run(command(whole), cwd=root, check=True, capture_output=True)
+    command = [sys.executable, "-m", "prism_jax", "train", *ARGUMENTS, f"--workdir={killed}"]
+    undisturbed(whole)
     rng = np.random.default_rng(0)
     for number, status in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, os.EX_TEMPFAIL)):
         before = steps_done(killed)
         with (
             said.open("w") as errors,
-            subprocess.Popen(command(killed), cwd=root, stdout=subprocess.DEVNULL, stderr=errors) as process,
+            subprocess.Popen(command, cwd=root, stdout=subprocess.DEVNULL, stderr=errors) as process,
         ):
             while steps_done(killed) <= before and process.poll() is None:
                 time.sleep(0.05)  # logs are flushed with each checkpoint, so after the loop one has been saved
-            time.sleep(rng.uniform(0, 0.5))
+            time.sleep(rng.uniform(0, 0.3))
             os.kill(process.pid, number)
         assert process.returncode == status
     stopped = re.fullmatch(
@@ -65,7 +72,7 @@ def test_a_killed_run_resumes_and_ends_bit_identical(tmp_path, root):
     )
     assert int(stopped[1]) == steps_done(killed) < 60
     assert (killed / "checkpoints" / stopped[1]).is_dir()
-    subprocess.run(command(killed), cwd=root, check=True, capture_output=True)
+    undisturbed(killed)
     (step, params), (step_killed, params_killed) = final(whole), final(killed)
     assert step == step_killed == 60
     chex.assert_trees_all_equal(params_killed, params)
