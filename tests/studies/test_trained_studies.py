@@ -32,6 +32,7 @@ from studies.runner import BAYES, EXACT, FAST, MARGIN, Comparison, Costs, Measur
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 POINT = OperatingPoint(c_fa=1.0, c_fn=2.0)
+SHALLOW = {"student.num_layers": 1, "student.unroll": 1}
 SIGNALS = ("need", "accept")
 RNG = np.random.default_rng(0)
 
@@ -102,7 +103,7 @@ def test_costs_are_those_of_the_decisions_under_truth_and_labels():
 def test_a_variant_continues_from_its_start_with_the_same_seed(tmp_path, monkeypatch):
     """Both stages of thinking, with a small part of the budget."""
     few = {"data.train_streams": 24, "training.steps": 2, "training.checkpoint_every": 2}
-    small = {**few, "data.calibration_streams": 12, "data.test_streams": 12, "writing.field_tokens": 4}
+    small = {**few, **SHALLOW, "data.calibration_streams": 12, "data.test_streams": 12, "writing.field_tokens": 4}
     second = dataclasses.replace(thinking.SECOND, settings={**thinking.SECOND.settings, **few})
     monkeypatch.setitem(thinking.STAGES, "second stage", second)
     comparison = Comparison(laid_over(THINKING, small), thinking.STAGES, seeds=(3,))
@@ -202,18 +203,24 @@ def test_the_tables_average_over_seeds_and_pair_by_seed():
     assert cells(changes.sections[0])["filter, plain losses"] == ("-0.250 [-0.275, -0.225]",)
 
 
+@pytest.fixture(scope="module")
+def trainings(tmp_path_factory):
+    """A folder where pathways share a first stage."""
+    return tmp_path_factory.mktemp("trainings")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", training_pathways.NAMES)
-def test_every_pathway_trains_on_the_studys_config(name, tmp_path):
+def test_every_pathway_trains_on_the_studys_config(name, trainings):
     """With a small part of the budget."""
     small = {"data.train_streams": 64, "data.calibration_streams": 20, "data.test_streams": 20, "training.steps": 4}
-    base = laid_over(training_pathways.COMPARISON.base, small)
-    scores = training_pathways.COMPARISON.variants[name](base, Store(tmp_path))
+    base = laid_over(training_pathways.COMPARISON.base, small | SHALLOW)
+    scores = training_pathways.COMPARISON.variants[name](base, Store(trainings))
     reached = training_pathways.measure(scores, base.decision)
     assert set(reached) == {column.label for column in (*training_pathways.OUTCOMES, *training_pathways.ERRORS)}
     assert np.isfinite(reached.pop("gold F1")) == (reached["speak rate"] > 0)  # undefined for a gate that never opens
     assert np.isfinite(list(reached.values())).all()
-    [folder] = tmp_path.glob(f"pathway-{name}-*")
+    [folder] = trainings.glob(f"pathway-{name}-*")
     start = Workdir(folder).load_config().training.start
     assert bool(start) == (name in SECOND_STAGES)
     assert not start or Workdir(start).load_config().pathway == PathwayConfig(name="rdc_sft")
