@@ -103,18 +103,28 @@ def compile_once(shared_folder):
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
 
+def compiling(quickly):
+    before = jax.config.read("jax_disable_most_optimizations")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", str(quickly))
+        jax.config.update("jax_disable_most_optimizations", quickly)
+        yield
+        jax.config.update("jax_disable_most_optimizations", before)
+
+
 @pytest.fixture(scope="module")
 def compile_quickly():
     """Compiles without optimisation, for modules whose programs run once or twice and take long to compile.
 
     Commands that tests start inherit it.
     """
-    before = jax.config.read("jax_disable_most_optimizations")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "True")
-        jax.config.update("jax_disable_most_optimizations", True)
-        yield
-        jax.config.update("jax_disable_most_optimizations", before)
+    yield from compiling(True)
+
+
+@pytest.fixture(scope="module")
+def compile_well():
+    """Compiles with optimisation, for modules whose programs run long, as those of real models do."""
+    yield from compiling(False)
 
 
 REPOSITORY = pathlib.Path(__file__).parents[1]

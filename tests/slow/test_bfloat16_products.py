@@ -16,7 +16,7 @@ from prism_jax.student.scoring.fast import score_streams
 from prism_jax.student.scoring.student import Student
 from prism_jax.student.weights import load
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("compile_well")]
 
 
 @needs_checkout

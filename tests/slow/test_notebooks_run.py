@@ -20,6 +20,8 @@ FIGURES = {
     "07_train_on_gpu": 2,
     "08_any_decision_model": 1,
 }
+TRAINS_LONG = "01_quickstart"
+"""Optimised programs train it in less time than they take longer to compile."""
 
 
 @pytest.fixture(scope="module", params=FIGURES)
@@ -33,6 +35,8 @@ def executed(request, tmp_path_factory):
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
         "IPYTHONDIR": str(folder / ".ipython"),
     }
+    if request.param == TRAINS_LONG:
+        del environment["XLA_FLAGS"], environment["JAX_DISABLE_MOST_OPTIMIZATIONS"]
     client = NotebookClient(
         notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
     )  # raises for a cell that fails
