@@ -95,9 +95,9 @@ def test_it_is_calibrated_on_streams_that_it_has_not_seen_and_better_than_the_ba
 
 def test_without_a_signal_it_is_close_to_the_base_rate():
     """Labels independent of the texts: scores on the rows of the fit would look confident, held-out ones do not."""
-    found = fit_text_calibrator([stream(number, signal=False) for number in range(20)])
-    p = found.need([step_fields(step) for stream in HELD for step in stream.steps])
-    assert np.abs(p - found.need.base_rate).max() < 0.2
+    found = fit_text_map(list(need_examples([stream(number, signal=False) for number in range(20)])))
+    p = found([step_fields(step) for stream in HELD for step in stream.steps])
+    assert np.abs(p - found.base_rate).max() < 0.2
     assert p.std() < 0.06
 
 
