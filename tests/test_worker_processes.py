@@ -5,6 +5,8 @@ import functools
 import multiprocessing
 import signal
 
+import pytest
+
 from prism_jax.runs import workers
 
 
@@ -16,10 +18,15 @@ class OneWay:
         return OneWay, ()
 
 
-def test_a_worker_leaves_ctrl_c_to_its_parent():
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(1, context, workers.end_with_parent) as pool:
-        assert pool.submit(signal.getsignal, signal.SIGINT).result() == signal.SIG_IGN
+@pytest.mark.parametrize("python", [signal.default_int_handler, signal.SIG_IGN])
+def test_ctrl_c_ends_a_worker_without_a_traceback_where_it_is_not_ignored(python):
+    context, before = multiprocessing.get_context("spawn"), signal.signal(signal.SIGINT, python)
+    try:
+        with concurrent.futures.ProcessPoolExecutor(1, context, workers.end_with_parent) as pool:
+            found = pool.submit(signal.getsignal, signal.SIGINT).result()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert found == (signal.SIG_IGN if python == signal.SIG_IGN else signal.SIG_DFL)
 
 
 def load():

@@ -171,8 +171,9 @@ _LOADED: list[Callable[[Any], object]] = []
 
 
 def _begin(places: SimpleQueue[int]) -> None:
-    """Begins a worker process on its own device."""
+    """Begins a worker process on its own device, which Ctrl-C lets end what it has begun."""
     end_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     import jax
 
     jax.config.update("jax_cuda_visible_devices", str(places.get()))
@@ -180,8 +181,9 @@ def _begin(places: SimpleQueue[int]) -> None:
 
 
 def end_with_parent() -> None:
-    """Ends this worker process when the process that started it ends, even by kill -9, and not by Ctrl-C."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Ends this worker process when the process that started it ends, even by kill -9, and at Ctrl-C silently."""
+    if signal.getsignal(signal.SIGINT) == signal.default_int_handler:  # else Ctrl-C is ignored here
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     parent = multiprocessing.parent_process()
     assert parent is not None, "a worker is started by another process"
 
