@@ -1,8 +1,7 @@
-"""A tiny run in a separate process, for tests that kill it; forked from a server that has imported everything."""
+"""A tiny run in a separate process, for tests that kill it."""
 
 import asyncio
 import dataclasses
-import multiprocessing
 import os
 import pathlib
 import sys
@@ -10,6 +9,7 @@ import time
 
 import jax
 import orbax.checkpoint as ocp
+import separate
 
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
@@ -47,12 +47,7 @@ def start(workdir, config, cache, *, seen=None, pause=0.0, saving=0.0):
       pause: Seconds to wait after each step.
       saving: Seconds that are added to each save after it has begun to write.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["prism_jax.training.loop", "tensorboardX"])
-    arguments = (str(workdir), config, str(cache), str(seen or os.devnull), pause, saving)
-    process = context.Process(target=_run, args=arguments)
-    process.start()
-    return process
+    return separate.start(_run, str(workdir), config, str(cache), str(seen or os.devnull), pause, saving)
 
 
 def _run(workdir, config, cache, seen, pause, saving):

@@ -1,6 +1,5 @@
-"""Work in separate processes that are killed at random moments; forked from a server that has imported everything."""
+"""Work in separate processes that are killed at random moments."""
 
-import multiprocessing
 import time
 
 import numpy as np
@@ -8,15 +7,6 @@ import numpy as np
 KILLS = 10
 LONGEST_WAIT = 0.15
 """Most seconds from the first request of a process to its kill."""
-
-
-def start(work, *arguments):
-    """Starts `work(*arguments)`, a function of a module, in another process."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["prism_jax.labelling.judges.judging", "prism_jax.commands.labelling", "openai"])
-    process = context.Process(target=work, args=arguments)
-    process.start()
-    return process
 
 
 def kill_again_and_again(begin, endpoint, seed=0):

@@ -2,7 +2,8 @@
 
 import pytest
 from judged_streams import bare, labelled
-from killed import assert_none_paid_twice, finish, kill_again_and_again, start
+from killed import assert_none_paid_twice, finish, kill_again_and_again
+from separate import start
 from test_judging import minds, panel
 
 from prism_jax.labelling.judges.judging import judge_streams

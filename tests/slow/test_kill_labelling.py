@@ -4,7 +4,8 @@ import json
 
 import pytest
 from etils import epath
-from killed import assert_none_paid_twice, finish, kill_again_and_again, start
+from killed import assert_none_paid_twice, finish, kill_again_and_again
+from separate import start
 
 from prism_jax.commands.labelling import label_file
 from prism_jax.labelling.teacher.labelling import LabellingConfig, TeacherConfig

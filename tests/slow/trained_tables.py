@@ -1,8 +1,7 @@
 """The paper's tables on shrunken trainings, made in a separate process that a test may kill."""
 
-import multiprocessing
-
 import jax
+import separate
 from etils import epath
 from tiny_trainings import RECIPES
 
@@ -13,7 +12,7 @@ from prism_jax.runs.store import Store
 
 
 def start(folder, names, cache, seeds=1):
-    """Starts `python -m prism_jax experiments` on shrunken recipes, forked from a server that has imported everything.
+    """Starts `python -m prism_jax experiments` on shrunken recipes.
 
     Args:
       folder: The workdir.
@@ -21,11 +20,7 @@ def start(folder, names, cache, seeds=1):
       cache: Folder of compiled programs.
       seeds: Number of seeds.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["trained_tables", "tensorboardX", "prism_jax.agent.live"])
-    process = context.Process(target=_make, args=(str(folder), names, str(cache), seeds))
-    process.start()
-    return process
+    return separate.start(_make, str(folder), names, str(cache), seeds)
 
 
 def _make(folder, names, cache, seeds):
