@@ -312,11 +312,11 @@ def test_burden_becomes_the_hard_gates_realised_cost(c_fn, log):
     np.testing.assert_allclose(burden(log, c_fn=c_fn, **only_slow), 0.01 * np.mean(slow), rtol=1e-5)
 
 
-def test_low_precision_logits_are_summed_in_float32(log):
-    low = jnp.asarray(log["z_need"], jnp.bfloat16)
-    loss = losses.need_loss(low, log["y_need"])
+def test_low_precision_logits_are_weighted_and_summed_in_float32(log):
+    low, weight = jnp.asarray(log["z_need"], jnp.bfloat16), np.linspace(0.1, 0.9, ROWS)
+    loss = losses.need_loss(low, log["y_need"], weight)
     assert loss.dtype == jnp.float32
-    np.testing.assert_allclose(loss, losses.need_loss(low.astype(jnp.float32), log["y_need"]), rtol=1e-6)
+    np.testing.assert_allclose(loss, losses.need_loss(low.astype(jnp.float32), log["y_need"], weight), rtol=1e-6)
 
 
 ONES, SECOND = np.ones(ROWS), np.arange(ROWS) == 1
