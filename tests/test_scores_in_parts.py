@@ -487,6 +487,7 @@ def test_processes_end_together(tmp_path, killed):
     try:
         workers = []
         while len(workers) < 2:
+            assert process.poll() is None
             time.sleep(0.05)
             children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
             workers = [pid for pid in children if b"spawn_main" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]

@@ -97,7 +97,7 @@ def _within(seconds: float, connected: socket.socket) -> Iterator[None]:
     def cut_off() -> None:
         late.set()
         with contextlib.suppress(OSError):  # it has ended
-            connected.shutdown(socket.SHUT_RDWR)
+            socket.socket.shutdown(connected, socket.SHUT_RDWR)  # that of TLS would unwrap it under its reader
 
     timer = threading.Timer(seconds, cut_off)
     timer.daemon = True
