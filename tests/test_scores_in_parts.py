@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import tracemalloc
 import zipfile
@@ -571,6 +572,21 @@ def test_damaged_states_are_made_anew_and_none_unpacks_to_more_than_its_file(dam
         assert tracemalloc.get_traced_memory()[1] < 2**22
     finally:
         tracemalloc.stop()
+
+
+def test_sigterm_leaves_no_temporary_files(tmp_path, monkeypatch):
+    write(tmp_path / "scores.parquet", scores_of(streams=70, steps=6, slow=False))
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setattr(sharded, "state_of", lambda *_: signal.raise_signal(signal.SIGTERM))
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        with pytest.raises(SystemExit, match="143"):
+            evaluate(tmp_path / "scores.parquet", tmp_path / "out")
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert not [*(tmp_path / "temporary").iterdir()]
 
 
 def test_a_state_of_more_bytes_than_a_short_archive_has_is_read(tmp_path, monkeypatch):
