@@ -4,6 +4,7 @@ import resource
 
 import pytest
 
+from prism_jax.agent.state.places import note_made
 from prism_jax.runs import sharded
 from prism_jax.runtime.files import write_bytes
 from prism_jax.streams import Event, Stream
@@ -28,6 +29,12 @@ def test_a_file_that_is_written_is_named(tmp_path, short, write):
     with pytest.raises(OSError, match=f"File too large: '{tmp_path}/file'$"):
         write(tmp_path / "file")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_partition_is_noted_as_a_whole_or_an_error_says_so(tmp_path, short):
+    (tmp_path / "made.txt").write_text("00000 abcd\n" * 90)  # 990 bytes
+    with pytest.raises(OSError, match=f"File too large: '{tmp_path}/made.txt'$"):
+        note_made(tmp_path, 1, "0123456789abcdef")
 
 
 def test_a_worker_names_the_folder_of_its_results(tmp_path, short, monkeypatch):

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from etils import epath
 
 from prism_jax.agent.state.schema import FORMAT, StateError, WrongFileError, parsed
-from prism_jax.runtime.files import check_regular, read_object
+from prism_jax.runtime.files import check_regular, named, read_object
 
 STORE, MADE = "store.json", "made.txt"
 UNKNOWN = "-"
@@ -136,15 +136,14 @@ def made_in(folder: epath.PathLike) -> dict[int, str]:
 
 def note_made(folder: epath.PathLike, number: int, name: str) -> None:
     """Notes the id of a partition."""
-    file = os.open(epath.Path(folder) / MADE, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
+    path = epath.Path(folder) / MADE
+    with named(path), open(path, "ab+", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         fcntl.lockf(file, fcntl.LOCK_EX)
-        size = os.fstat(file).st_size
-        cut = "\n" if size and os.pread(file, 1, size - 1) != b"\n" else ""
-        os.write(file, f"{cut}{number:05d} {name}\n".encode())
-        os.fsync(file)
-    finally:
-        os.close(file)
+        size = os.fstat(file.fileno()).st_size
+        cut = "\n" if size and os.pread(file.fileno(), 1, size - 1) != b"\n" else ""
+        file.write(f"{cut}{number:05d} {name}\n".encode())
+        file.flush()  # which writes all of it, or raises
+        os.fsync(file.fileno())
 
 
 @contextlib.contextmanager
