@@ -12,6 +12,7 @@ outcome, which is no answer and teaches nothing.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import http.server
 import json
 import sys
@@ -117,9 +118,13 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     try:
         _Handler.beats = Heartbeat(Client(given.url, token_of(given)), given.ignored_after)
+        server = _Server(("127.0.0.1", given.port), _Handler)
     except ValueError as error:
         sys.exit(f"error: {error}")
-    _Server(("127.0.0.1", given.port), _Handler).serve_forever()
+    except (OSError, OverflowError) as error:
+        sys.exit(f"error: --port: found {given.port}, which cannot be listened on ({error}), expected a free one")
+    with contextlib.suppress(KeyboardInterrupt):
+        server.serve_forever()
 
 
 if __name__ == "__main__":

@@ -101,6 +101,11 @@ def test_each_person_of_a_stream_has_their_own_and_answers_for_themselves(client
 def test_a_server_that_cannot_decide_is_found_at_the_start_and_later_refusals_withhold(client, answering, nowhere):
     with pytest.raises(SystemExit, match=r"error: /v1/decide: status 404: .*; expected one of `python -m prism_jax"):
         heartbeat.main([f"--url={answering(404, {'error': {'message': 'found no such route'}})}"])
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for found in (port, 70_000):
+            with pytest.raises(SystemExit, match=f"error: --port: found {found}, .* expected a free one"):
+                heartbeat.main([f"--url={nowhere}", f"--port={found}"])
     Heartbeat(Client(nowhere), ignored_after=1.0)  # which may come yet
     refused = Heartbeat(client, ignored_after=1.0).wake("refused", "mail", p_accept=2.0)
     assert not refused.speak and "found 2" in refused.reason
