@@ -103,8 +103,9 @@ class Directory:
             ray.kill(self._owners[place].actor)
             new = self._made()
             try:
-                await asyncio.wait_for(new.call("start"), START_SECONDS)
-                await new.call("own", self._share(place, len(self._owners)))
+                async with asyncio.timeout(START_SECONDS):
+                    await new.call("start")
+                    await new.call("own", self._share(place, len(self._owners)))
             except BaseException:
                 ray.kill(new.actor)
                 raise

@@ -273,3 +273,28 @@ def test_an_owner_that_cannot_load_says_why(tmp_path):
             await Owner(load, tmp_path, 10).start()
 
     asyncio.run(work())
+
+
+def test_a_new_owner_without_an_answer_does_not_keep_the_directory_from_others(monkeypatch):
+    cluster = pytest.importorskip("prism_jax.agent.service.cluster", reason="Ray is that of the extra `cluster`")
+    killed = []
+    monkeypatch.setattr(cluster.ray, "kill", killed.append)
+    monkeypatch.setattr(cluster, "START_SECONDS", 0.01)
+
+    class Silent:
+        actor = "its actor"
+
+        async def call(self, method, *_):
+            if method == "alive":
+                raise LostError
+            await asyncio.sleep(3600 * (method == "own"))
+
+    async def lost():
+        directory = cluster.Directory(None, "state", 1, PARTITIONS, {}, "")
+        directory._owners, directory._made = [Silent()], Silent
+        tried = asyncio.ensure_future(directory.lost(0, 0))
+        assert (await asyncio.wait([tried], timeout=5))[0]
+        assert isinstance(tried.exception(), TimeoutError) and not directory._changing.locked()
+
+    asyncio.run(lost())
+    assert len(killed) == 2
