@@ -41,7 +41,7 @@ from prism_jax.people.store import Person, people_of, read_file
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.runtime import command
 from prism_jax.runtime.command import check_together, refuse_empty
-from prism_jax.runtime.files import check_absent, encode_json, read_object, temporary_beside
+from prism_jax.runtime.files import check_absent, encode_json, read_object, temporary_beside, writing
 
 JOBS = (
     *("show", "records_out", "people_out", "import_records", "import_people", "population_out", "set_population"),
@@ -167,7 +167,8 @@ def _show_people(everybody: Sequence[tuple[str, Person]], population: str) -> No
 def _export(folder: epath.Path, options: Mapping[str, Any]) -> None:
     check_absent(options["records_out"])
     conditions = {name: options[name] for name in ("stream", "person", "since", "until")}
-    count = export_records(folder, options["records_out"], **conditions)
+    with writing(options["records_out"]):
+        count = export_records(folder, options["records_out"], **conditions)
     print(f"{count} records in {options['records_out']}")
 
 

@@ -376,7 +376,10 @@ def test_bad_scenarios_are_named_by_line(tmp_path, line, message):
 def test_records_of_all_partitions_come_out_as_one_file_each_stream_in_order(earlier):
     folder, files = earlier
     job(folder / "state", import_records=files["import_records"], input=files["input"], partitions=3)
+    left = folder / f".all.jsonl.{0:032}.partial"
+    left.write_text("of an export that was killed")
     job(folder / "state", records_out=str(folder / "all.jsonl"))
+    assert not left.exists()
     written, before = read(folder / "all.jsonl"), read(folder / "records.jsonl")
     assert len(written) == len(before)
     for stream in ("s0", "s1", "s2"):
