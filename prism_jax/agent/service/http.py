@@ -241,11 +241,11 @@ def make_base(served: Served[Any, Any], tokens: Tokens, limits: Limits) -> fasta
 
     @app.exception_handler(fastapi.exceptions.RequestValidationError)
     async def no_request(request: fastapi.Request, error: fastapi.exceptions.RequestValidationError):
-        kind = request.headers.get("content-type", "none")
-        if "json" not in kind:  # as of curl, which says that it sends a form
-            return problem(422, f"Content-Type: found {kind!r:.80}, expected application/json", "body")
         # Of the errors of a union's members, that of the member that fits best: it is the deepest, or the last.
         deepest = max(error.errors(), key=lambda one: len(one["loc"]) - (one["type"] == "string_type"))
+        kind = request.headers.get("content-type", "none")
+        if deepest["loc"][0] == "body" and "json" not in kind:  # as of curl, which says that it sends a form
+            return problem(422, f"Content-Type: found {kind!r:.80}, expected application/json", "body")
         parts = [str(part) for part in deepest["loc"] if part not in _MEMBERS and "[" not in str(part)]
         place = ".".join(parts[1:]) or "body"
         return problem(422, f"{place}: {deepest['msg']}", place)
