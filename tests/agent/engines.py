@@ -81,7 +81,7 @@ class Fake:
                 if fault == "hang":
                     time.sleep(3)
                 if fault == "slow":
-                    time.sleep(0.1)
+                    time.sleep(0.05)
                 answer = getattr(fake, "systemone" if self.path == "/systemone" else fake.shape)(body, fault)
                 if (name := next(fake.names, None)) is not None:
                     answer["model"] = name

@@ -77,18 +77,23 @@ def test_one_request_per_event_asks_both_questions_and_the_gate_decides(fake, ca
 
 
 @pytest.mark.parametrize(
-    ("fault", "reason"),
+    ("fault", "deadline", "reason"),
     [
-        ("refusal", "silent: the decision model refuses the question of acceptance of candidate 1"),
-        ("need alone", "silent: the decision model refuses the question of acceptance of candidate 0; one that prism_"),
-        ("few", "silent: the decision model gave no answer (gave up after"),
-        ("another order", "silent: the decision model gave no answer (gave up after"),
-        (500, "silent: the decision model gave no answer (gave up after"),
-        ("hang", "silent: the decision model gave no answer within 1.5 s"),
+        ("refusal", 1.5, "silent: the decision model refuses the question of acceptance of candidate 1"),
+        (
+            "need alone",
+            1.5,
+            "silent: the decision model refuses the question of acceptance of candidate 0; one that pr",
+        ),
+        ("few", 1.5, "silent: the decision model gave no answer (gave up after"),
+        ("another order", 1.5, "silent: the decision model gave no answer (gave up after"),
+        (500, 0.6, "silent: the decision model gave no answer (gave up after"),
+        ("hang", 0.6, "silent: the decision model gave no answer within 0.6 s"),
     ],
 )
-def test_no_answer_is_silence_with_its_reason_within_the_deadline(fake, cache, fault, reason):
-    agent = agent_on(fake, cache, deadline=1.5)
+@pytest.mark.usefixtures("soon")
+def test_no_answer_is_silence_with_its_reason_within_the_deadline(fake, cache, fault, deadline, reason):
+    agent = agent_on(fake, cache, deadline=deadline)
     fake.always, began = fault, time.monotonic()
     decision = agent.observe("s", Event(time=0.0, text="x"), OFFERS)
     assert not decision.spoke and decision.reason.startswith(reason), decision.reason
@@ -232,10 +237,6 @@ def test_the_command_needs_no_student(fake, tmp_path):
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     files = (f"--input={tmp_path / 'in.jsonl'}", f"--answers={tmp_path / 'answers.sqlite'}")
     options = (f"--decisions={fake.url}", "--decision_model=m", *files)
-    done = run("agent", *options)
-    assert (
-        done.stderr.splitlines()[-1] == "error: --c_fa: found no cost, expected it, or --gate with a file that has it"
-    )
     GATE.save(tmp_path / "gate.json")
     done = run("agent", *options, f"--gate={tmp_path / 'gate.json'}", f"--state={tmp_path / 'state'}")
     assert done.returncode == 0, done.stderr
@@ -245,8 +246,6 @@ def test_the_command_needs_no_student(fake, tmp_path):
     for record in records:
         verdict = GATE(*asked(bodies[record["time"] / 60]))
         assert (record["spoke"], record["reason"]) == (verdict.speak, verdict.reason)
-    done = run("agent", *options, "--model=x")
-    assert done.stderr.splitlines()[-1] == "error: --model: found it with --decisions, expected it without"
 
 
 def test_a_servers_answers_lie_in_each_tenants_store_and_go_with_a_deletion(fake, tmp_path, monkeypatch):

@@ -12,12 +12,10 @@ from batches import in_mind
 from exported_folder import write
 from fake_reader import MAPS, FakeReader, exported
 
-from prism_jax.agent import loading
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.input_loop import InputLoop
 from prism_jax.agent.lines import InputLines, LineError
 from prism_jax.agent.records_file import RecordsFile
-from prism_jax.agent.serving import DECISION_OPTIONS, replay_records, serve
 from prism_jax.agent.state.kept import store_of_one
 from prism_jax.agent.state.partition import Partition
 from prism_jax.agent.state.store import StateStore
@@ -32,53 +30,6 @@ def run(root, *arguments, options=()):
     command = [sys.executable, str(COMMAND), *options, *map(str, arguments)]
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(root)}
     return subprocess.run(command, cwd=root, env=environment, capture_output=True)
-
-
-DEFAULTS = dict(
-    {name: None for name in ("c_fa", "c_fn", "margin", "policy", "fixed_threshold", "trigger", "price")},
-    **{
-        name: None
-        for name in ("model", "input", "records", "state", "replay", "calibration", "explore", "dtype", "context")
-    },
-    **{name: None for name in ("memory", "keep", "compilation_cache", "expect_digest", "engine", "decisions")},
-    **dict.fromkeys(("compute", "jitter", "deadline", "key", "gate", *DECISION_OPTIONS)),
-    most_offers=None,
-    most_thoughts=None,
-    offers_window=3600.0,
-    thoughts_window=3600.0,
-    critical_text=[],
-    critical_pattern=[],
-    explore_loss=0.1,
-    seed=0,
-    redact=True,
-    keep_texts=False,
-    skip_bad=False,
-    batch=256,
-    population=None,
-    optimism=True,
-    recalibrate=False,
-    alarm=0.05,
-)
-"""What the flags are without arguments."""
-
-
-@pytest.fixture
-def serving(monkeypatch, capfd):
-    """Calls what the main calls, in this process; gives the error, standard output and standard error."""
-    monkeypatch.setattr(loading, "load_reader", lambda folder, exported, **options: FakeReader(exported.has_slow_pass))
-
-    def call(**given):
-        error = None
-        capfd.readouterr()
-        given = {**DEFAULTS, **{name: str(v) if isinstance(v, pathlib.Path) else v for name, v in given.items()}}
-        try:
-            (replay_records if given["replay"] else serve)(given)
-        except (ValueError, OSError) as raised:
-            error = str(raised)
-        shown = capfd.readouterr()
-        return error, shown.out.encode(), shown.err
-
-    return call
 
 
 def lines_of(count, streams=4):
@@ -413,6 +364,7 @@ def test_replay_of_a_file_repeats_it_and_writes_a_whole_file_or_none(serving, fi
     assert {r["p_need"] - r["fast"]["raw"]["p_need"] for r in told(out) if r["kind"] == "decision"} == {0.0}
 
 
+ASKED = {"decisions": "http://127.0.0.1:9", "decision_model": "m"}
 REFUSED = {
     "no such model": (dict(model="/no/such"), "/no/such/prism.json: no such file"),
     "another export": (dict(expect_digest="0" * 64), "/digests.json: found the SHA-256 "),
@@ -422,6 +374,9 @@ REFUSED = {
     "a bad cost": (dict(c_fa=-1.0), "c_fa: found -1.0, expected a cost"),
     "a bad probability": (dict(explore=0.9), "--explore, --explore_loss, --seed: epsilon: found 0.9"),
     "a bad budget": (dict(most_offers=-1), "--most_offers, --offers_window: most: found -1"),
+    "a deadline for nobody": (dict(deadline=3.0), "--deadline: found it with neither --engine nor --decisions, "),
+    "two models": (ASKED, "--model: found it with --decisions, expected it without"),
+    "no costs": (ASKED | {"model": None}, "--c_fa: found no cost, expected it, or --gate with a file that has it"),
     "a bad pattern": (dict(critical_pattern=["("]), "expected a regular expression"),
 }
 
@@ -437,8 +392,7 @@ def test_settings_that_cannot_be_used_are_refused_by_name(serving, files, case):
 @pytest.mark.parametrize("name", ["input", "answers"])
 def test_records_are_written_over_no_other_file(serving, files, tmp_path, name):
     _, source, _ = files
-    asked = {"decisions": "http://127.0.0.1:9", "decision_model": "m", "answers": str(tmp_path / "answers")}
-    given = {"input": source, **asked}
+    given = {"input": source, **ASKED, "answers": str(tmp_path / "answers")}
     error, out, _ = serving(**given, records=str(given[name]), state=str(tmp_path / "state"))
     assert error.startswith("--records: found") and error.endswith(f"the file of --{name}, expected another one")
     assert out == b"" and not (tmp_path / "answers").exists()

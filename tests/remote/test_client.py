@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -145,7 +146,7 @@ FAULTS = {
 @pytest.mark.parametrize("kind", FAULTS)
 @pytest.mark.parametrize("idempotent", [True, False])
 def test_faults_that_pass_are_outlasted_and_paid_once(connected, kind, idempotent):
-    with connected(FAULTS[kind], idempotent=idempotent) as (fake, client):
+    with connected(FAULTS[kind], idempotent=idempotent, backoff=0.001) as (fake, client):
         texts = [str(number) for number in range(12)]
         answers = ask(client, *texts)
         assert [answer.text for answer in answers] == [f"heard {text}" for text in texts]
@@ -240,7 +241,7 @@ def test_no_connection_is_an_error_after_the_patience_and_nothing_is_spent(remot
 
 
 def test_a_slow_answer_times_out_and_is_fetched_by_its_idempotency_key(connected):
-    with connected(Faults(delay=0.3), timeout=0.1, patience=0.5) as (fake, client):
+    with connected(Faults(delay=0.15), timeout=0.05, patience=0.2) as (fake, client):
         (answer,) = ask(client, "hello")
         assert "timed out" in answer.error
         assert client.tally.retried >= 1
@@ -347,26 +348,36 @@ with open_clients(RemoteConfig(sys.argv[2], budget=1.0), {"only": endpoint}) as 
 """
 
 
-@pytest.mark.parametrize("idempotent", [True, False])
-def test_a_kill_between_answer_and_cache_is_not_paid_twice(remote, root, idempotent):
+@pytest.fixture(scope="module")
+def killed(root, tmp_path_factory):
+    """A server that has answered a process which was killed then, and the folder of that one's cache."""
+    folder = tmp_path_factory.mktemp("killed")
     with FakeEndpoint(lambda body: "x") as fake:
         path = os.pathsep.join(map(str, (root, root / "tests" / "remote")))
-        command = [sys.executable, "-c", textwrap.dedent(KILLED), fake.url, remote.cache]
-        killed = subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)
-        assert killed.returncode == -9, killed.stderr
-        sent = fake.received.total()
-        assert sent >= 1
-        with open_clients(remote, {"only": endpoint_of(fake, idempotent=idempotent)}) as clients:
-            answers = ask(clients.by_name["only"], "one", "two")
-            spent = clients.by_name["only"].cache.spent
-        assert [answer.text for answer in answers] == ["x", "x"]
-        assert clients.tally.resent == 2
-        assert any("sent again" in line for line in clients.tally.lines())
-        assert fake.received.total() == sent + 2
-        assert set(fake.billed.values()) == {1}
-        paid = sum(answer.cost for answer in answers)
-        # Where the server may bill again, the budget counts the lost attempts at their worst.
-        assert spent == pytest.approx(paid) if idempotent else spent > 2 * paid
+        command = [sys.executable, "-c", textwrap.dedent(KILLED), fake.url, str(folder / "cache.sqlite")]
+        done = subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)
+        assert done.returncode == -9 and fake.received.total() >= 1, done.stderr
+        yield fake, folder
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_a_kill_between_answer_and_cache_is_not_paid_twice(killed, tmp_path, idempotent):
+    fake, folder = killed
+    sent, own = (
+        fake.received.total(),
+        RemoteConfig(str(shutil.copytree(folder, tmp_path / "own") / "cache.sqlite"), 1.0),
+    )
+    with open_clients(own, {"only": endpoint_of(fake, idempotent=idempotent)}) as clients:
+        answers = ask(clients.by_name["only"], "one", "two")
+        spent = clients.by_name["only"].cache.spent
+    assert [answer.text for answer in answers] == ["x", "x"]
+    assert clients.tally.resent == 2
+    assert any("sent again" in line for line in clients.tally.lines())
+    assert fake.received.total() == sent + 2
+    assert set(fake.billed.values()) == {1}
+    paid = sum(answer.cost for answer in answers)
+    # Where the server may bill again, the budget counts the lost attempts at their worst.
+    assert spent == pytest.approx(paid) if idempotent else spent > 2 * paid
 
 
 def test_a_cancelled_request_stays_recorded_and_is_sent_again(connected):
@@ -374,7 +385,8 @@ def test_a_cancelled_request_stays_recorded_and_is_sent_again(connected):
 
         async def leave():
             task = asyncio.create_task(client.ask(Request((Message("user", "hello"),))))
-            await asyncio.sleep(0.1)
+            while not fake.received:
+                await asyncio.sleep(0.002)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 

@@ -35,7 +35,7 @@ def attacked(remote):
         with (
             Hostile(lambda text: bad() if text == "bad" else response(completion(text))) as server,
             open_clients(
-                remote, {"only": endpoint_of(server, **({"patience": 0.5, "timeout": 20.0} | changes))}
+                remote, {"only": endpoint_of(server, **({"patience": 0.1, "timeout": 20.0} | changes))}
             ) as clients,
         ):
             client = clients.by_name["only"]

@@ -1,13 +1,15 @@
 """A server of decisions on a thread, for tests: its answers are those of a reader that needs no model."""
 
+import asyncio
 import dataclasses
 import json
 import threading
 import time
+import types
 import urllib.error
 import urllib.request
 
-import uvicorn
+import uvicorn.server
 from fake_reader import FakeReader, exported
 
 from prism_jax.agent.service.agents import Agents, Models
@@ -21,6 +23,18 @@ from prism_jax.agent.service.state_app import make_state_app
 from prism_jax.agent.service.tokens import Tokens
 from prism_jax.decision.calibration import Temperature
 
+# Uvicorn looks ten times a second whether it shall end, and waits as long for its connections then.
+often = {"sleep": lambda seconds: asyncio.sleep(seconds / 20)}
+uvicorn.server.asyncio = types.SimpleNamespace(**vars(asyncio) | often)
+
+
+def until(holds):
+    """Waits until something holds, for not too long."""
+    ends = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < ends
+        time.sleep(0.002)
+
 
 class Running:
     """An application on a thread."""
@@ -33,8 +47,7 @@ class Running:
 
     def __enter__(self):
         self.thread.start()
-        while not self.server.started:
-            time.sleep(0.005)
+        until(lambda: self.server.started)
         self.url = f"http://127.0.0.1:{self.port}"
         return self
 
@@ -43,8 +56,7 @@ class Running:
         self.thread.join()
 
     def ready(self):
-        while self.ask("/readyz")[0] != 200:
-            time.sleep(0.005)
+        until(lambda: self.ask("/readyz")[0] == 200)
         return self
 
     def ask(self, path="/v1/decisions", body=None, method=None, **headers):
@@ -61,15 +73,19 @@ class Running:
 
 
 class Served(Running):
-    """A server of decisions, with a reader that needs no model; `gate` holds its answers back until it is set."""
+    """A server of decisions, with a reader that needs no model; `gate` holds its answers back until it is set.
+
+    `begun` is set when it begins to answer.
+    """
 
     def __init__(self, *, tokens=(), limits=None, load=None, name="tiny"):
-        self.gate = threading.Event()
+        self.gate, self.begun = threading.Event(), threading.Event()
         self.gate.set()
         answering = Answering(FakeReader(slow=False, responses=False), exported(slow=False))
         answer = answering.answer
 
         def held(items):
+            self.begun.set()
             assert self.gate.wait(20)
             return answer(items)
 
@@ -80,6 +96,11 @@ class Served(Running):
     def __exit__(self, *_):
         self.gate.set()
         super().__exit__()
+
+    def waiting(self):
+        """How many requests wait until others are answered."""
+        queues = self.app.state.prism._turns._queues.copy().values()
+        return sum(not answer.done() for queue in queues for _, answer in queue.copy())
 
 
 class Stateful(Running):

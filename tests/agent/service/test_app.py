@@ -9,7 +9,6 @@ import json
 import math
 import socket
 import threading
-import time
 import urllib.error
 import urllib.request
 import zlib
@@ -23,7 +22,7 @@ from prism_jax.agent.service.form import MOST_QUESTIONS
 from prism_jax.streams import Candidate, Event
 
 pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
-from served import OneModel, Served
+from served import OneModel, Served, until
 
 from prism_jax.agent.adapters.client import ClientError, Wire
 from prism_jax.agent.service.answering import Answering
@@ -352,8 +351,11 @@ def test_only_who_has_a_token_may_ask(tmp_path):
     assert read.caller(b"Bearer first") != read.caller(b"bearer second")
 
 
+LETTERS = ("plain", "cl\u00e9", "cle\u0301", "\u0142\u00f3d\u017a", "\U0001d7d8", "a=b~c")
+
+
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
-@pytest.mark.parametrize("token", ["plain", "cl\u00e9", "cle\u0301", "\u0142\u00f3d\u017a", "\U0001d7d8", "a=b~c"])
+@pytest.mark.parametrize("token", LETTERS)
 def test_a_file_knows_its_own_tokens_whatever_their_letters(token, mark, tmp_path):
     file = tmp_path / "tokens"
     file.write_bytes(mark + f"{token}\r\nnorth other\n".encode())
@@ -363,10 +365,15 @@ def test_a_file_knows_its_own_tokens_whatever_their_letters(token, mark, tmp_pat
         with contextlib.suppress(UnicodeEncodeError):
             assert read.caller(f"Bearer {token}".encode(encoding)).tenant == "default"
     assert read.caller(b"Bearer other").tenant == "north" and read.caller(b"Bearer cl") is None
-    with Served(tokens=(token,)) as served:
-        assert Wire(served.url, token, 5.0).post("/v1/decisions", body(), {}) if served.ready() else None
-        with pytest.raises(ClientError, match="401"):
-            Wire(served.url, token + "x", 5.0).post("/v1/decisions", body(), {})
+
+
+def test_tokens_of_any_letters_reach_the_server():
+    with Served(tokens=LETTERS) as served:
+        served.ready()
+        for token in LETTERS:
+            assert Wire(served.url, token, 5.0).post("/v1/decisions", body(), {})
+            with pytest.raises(ClientError, match="401"):
+                Wire(served.url, token + "x", 5.0).post("/v1/decisions", body(), {})
 
 
 def test_who_has_no_token_is_refused_before_a_body_is_read_and_none_may_stall():
@@ -384,17 +391,17 @@ def test_who_has_gone_takes_nobodys_place():
         served.ready()
         served.gate.clear()
         first = threads.submit(served.ask, body=body())
-        time.sleep(0.2)  # it is being answered
+        assert served.begun.wait(20)
         data = json.dumps(body()).encode()
         lines = "POST /v1/decisions HTTP/1.1", "Host: localhost", "Content-Type: application/json"
         head = "\r\n".join([*lines, f"Content-Length: {len(data)}"])
         for _ in range(2):
             with socket.create_connection(("127.0.0.1", served.port)) as connection:
                 connection.sendall(head.encode() + b"\r\n\r\n" + data)
-                time.sleep(0.2)
-        time.sleep(0.2)
+                until(lambda: served.waiting() == 1)
+            until(lambda: served.waiting() == 0)
         last = threads.submit(served.ask, body=body("later"))
-        time.sleep(0.2)
+        until(lambda: served.waiting() == 1)
         served.gate.set()
         assert first.result()[0] == last.result()[0] == 200
 
@@ -404,7 +411,7 @@ def test_who_comes_when_too_many_wait_is_asked_to_come_back():
         served.ready()
         served.gate.clear()
         first = threads.submit(served.ask, body=body())
-        time.sleep(0.1)  # it is being answered
+        assert served.begun.wait(20)
         more = [threads.submit(served.ask, body=body(str(number))) for number in range(12)]
         done = list(itertools.islice(concurrent.futures.as_completed(more, timeout=20), 9))
         refused = [future.result() for future in done]
@@ -421,14 +428,21 @@ def test_requests_of_a_tenant_under_way_are_bounded_for_that_tenant_alone(monkey
     with Served(tokens=tokens, limits=limits) as served, concurrent.futures.ThreadPoolExecutor(8) as threads:
         served.ready()
         served.gate.clear()
-        asked = []
-        for token in ("n", "n", "n", "s"):
-            asked.append(threads.submit(served.ask, body=body(token), Authorization=f"Bearer {token}"))
-            time.sleep(0.1)
-        assert asked[2].result()[0] == 429 and "2 requests of yours" in asked[2].result()[1]["error"]["message"]
+
+        def ask(token):
+            return threads.submit(served.ask, body=body(token), Authorization=f"Bearer {token}")
+
+        north = [ask("n")]
+        assert served.begun.wait(20)
+        north.append(ask("n"))
+        until(lambda: served.waiting() == 1)
+        status, answer, _ = ask("n").result()
+        assert status == 429 and "2 requests of yours" in answer["error"]["message"]
+        status, answer, _ = ask("s").result()
+        assert status == 429 and "too many requests waiting" in answer["error"]["message"]
         assert served.ask("/v1/models", Authorization="Bearer s")[0] == 200
         served.gate.set()
-        assert [one.result()[0] for one in asked[:2]] == [200, 200]
+        assert [one.result()[0] for one in north] == [200, 200]
 
 
 def test_a_model_that_is_not_there_yet_is_not_asked_and_one_that_fails_says_why():
@@ -470,9 +484,9 @@ def test_a_server_that_stops_finishes_what_it_has_begun():
         served.ready()
         served.gate.clear()
         answer = threads.submit(served.ask, body=body())
-        time.sleep(0.1)
+        assert served.begun.wait(20)
         served.server.should_exit = True
-        time.sleep(0.1)
+        until(lambda: not served.server.servers[0].is_serving())
         served.gate.set()
         assert answer.result()[0] == 200
     with contextlib.suppress(urllib.error.URLError):
