@@ -26,8 +26,8 @@ from prism_jax.streams.simulator import SimulatorConfig, simulate
 from prism_jax.student.prompting.template import PromptConfig, make_tokenizer
 
 pytestmark = pytest.mark.slow
-SPLITS = {"train": range(16), "calibration": range(16, 24), "test": range(24, 32)}
-CURATED = 24
+SPLITS = {"train": range(8), "calibration": range(8, 12), "test": range(12, 16)}
+CURATED = 12
 POOL_A = ("openai/gpt-4o", "anthropic/claude-3.5-sonnet", "google/gemini-2.5-flash")
 QWEN3_VOCABULARY = 151_936
 
@@ -35,7 +35,7 @@ QWEN3_VOCABULARY = 151_936
 @pytest.fixture(scope="module")
 def users():
     """Simulated users with all that is true of them."""
-    return [simulate(SimulatorConfig(), index, "always") for index in range(32)]
+    return [simulate(SimulatorConfig(), index, "always") for index in range(16)]
 
 
 @pytest.fixture(scope="module")
