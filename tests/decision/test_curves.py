@@ -124,37 +124,38 @@ def test_main_paper_area_by_brute_force(seed, c_fa):
     np.testing.assert_allclose(silent.benefit, [-1 / 2, -3 / 4])  # Eq. deltaU charges silence, as printed
 
 
-class InJax(chex.TestCase):
-    @chex.variants(with_jit=True, without_jit=True)
-    def test_jax_gives_numpys_areas_and_curves(self):
-        p_need, p_accept, y_need, y_accept = sample(3, n=200)
-        slow = slow_sample(3, 200)
-        y = y_need & y_accept
+def test_jax_gives_numpys_areas_and_curves():
+    p_need, p_accept, y_need, y_accept = sample(3, n=200)
+    slow = slow_sample(3, 200)
+    y = y_need & y_accept
 
-        def everything(p_need, p_accept, y, y_need, y_accept, slow):
-            options = {"margin": 0.125, **slow}
-            return (
-                audbc_value(Pass(p_need, p_accept), y, **options),
-                burden_benefit_curve(Pass(p_need, p_accept), y, **options),
-                expected_cost(Pass(p_need, p_accept), y_need, y_accept, **options),
-                audbc_main_paper(Pass(p_need, p_accept), y),
-                audbc_appendix_paper(Pass(p_need, p_accept)),
-            )
+    def everything(p_need, p_accept, y, y_need, y_accept, slow):
+        options = {"margin": 0.125, **slow}
+        return (
+            audbc_value(Pass(p_need, p_accept), y, **options),
+            burden_benefit_curve(Pass(p_need, p_accept), y, **options),
+            expected_cost(Pass(p_need, p_accept), y_need, y_accept, **options),
+            audbc_main_paper(Pass(p_need, p_accept), y),
+            audbc_appendix_paper(Pass(p_need, p_accept)),
+        )
 
-        # In eighths, float32 and float64 agree on every comparison and tie.
-        p_need, p_accept, slow = jax.tree.map(lambda x: np.round(x * 8) / 8, (p_need, p_accept, slow))
-        arguments = (p_need, p_accept, y, y_need, y_accept, slow)
-        expected = everything(*arguments)
-        found = self.variant(everything)(*jax.tree.map(jnp.asarray, arguments))
-        chex.assert_trees_all_equal_structs(found, expected)
-        assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(found))
-        chex.assert_trees_all_close(jax.tree.map(np.float64, found), jax.tree.map(np.float64, expected), rtol=2e-6)
+    # In eighths, float32 and float64 agree on every comparison and tie.
+    p_need, p_accept, slow = jax.tree.map(lambda x: np.round(x * 8) / 8, (p_need, p_accept, slow))
+    arguments = (p_need, p_accept, y, y_need, y_accept, slow)
+    in_jax, expected = jax.tree.map(jnp.asarray, arguments), everything(*arguments)
+    found = jax.jit(everything)(*in_jax)
+    chex.assert_trees_all_equal_structs(found, expected)
+    chex.assert_trees_all_close(jax.tree.map(np.float64, found), jax.tree.map(np.float64, expected), rtol=2e-6)
+    eager = audbc_main_paper(Pass(*in_jax[:2]), in_jax[2])
+    assert all(isinstance(leaf, jax.Array) for leaf in eager)
+    chex.assert_trees_all_close(jax.tree.map(np.float64, eager), jax.tree.map(np.float64, expected[3]), rtol=2e-6)
 
-    def test_expected_cost_has_gradients_towards_the_oracle(self):
-        p_need, p_accept = jnp.array([0.8, 0.7]), jnp.array([0.4, 0.6])
-        cost = jax.jit(lambda a: expected_cost(Pass(p_need, a), jnp.array([1, 1]), jnp.array([1, 0])).cost)
-        gradient = jax.grad(cost)(p_accept)
-        assert gradient[0] < 0 < gradient[1], "raise the accepted offer, lower the refused one"
+
+def test_expected_cost_has_gradients_towards_the_oracle():
+    p_need, p_accept = jnp.array([0.8, 0.7]), jnp.array([0.4, 0.6])
+    cost = jax.jit(jax.grad(lambda a: expected_cost(Pass(p_need, a), np.array([1, 1]), np.array([1, 0])).cost))
+    gradient = cost(p_accept)
+    assert gradient[0] < 0 < gradient[1], "raise the accepted offer, lower the refused one"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from absl.testing import parameterized
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, stats
@@ -197,41 +196,37 @@ def test_moves_may_differ_between_steps():
 
 
 class Variants(chex.TestCase):
-    @chex.variants(with_jit=True, without_jit=True, with_device=True)
-    @parameterized.parameters("value_of_thinking", "decide_by_value")
-    def test_jax_agrees_with_numpy(self, name):
-        function = getattr(thinking, name)
-        signals = (Pass(NEED, ACCEPT), Pass(ACCEPT, NEED)) if name == "decide_by_value" else (NEED, ACCEPT)
-        rest = (MOVES, 1e-3, 100.0) if name == "decide_by_value" else (MOVES,)
-        single = jax.tree.map(np.float32, signals)
-        found = self.variant(function)(*jax.tree.map(jnp.asarray, single), 1.0, 2.0, *rest)
-        expected = function(*jax.tree.map(np.float64, single), 1.0, 2.0, *rest)
-        if name == "decide_by_value":
-            assert all((np.asarray(a) != b).mean() < 0.01 for a, b in zip(found, expected, strict=True))  # near ties
-        else:
-            np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-7)
+    @chex.variants(with_jit=True, without_jit=True)
+    def test_jax_values_are_numpys(self):
+        single = np.float32(NEED), np.float32(ACCEPT)
+        found = self.variant(thinking.value_of_thinking)(*map(jnp.asarray, single), 1.0, 2.0, MOVES)
+        expected = thinking.value_of_thinking(*map(np.float64, single), 1.0, 2.0, MOVES)
+        np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-7)
 
     @chex.variants(with_jit=True, without_jit=True)
-    def test_mapped_over_steps_and_costs(self):
-        def one(p_need, p_accept, c_fn):
-            return thinking.value_of_thinking(p_need, p_accept, 1.0, c_fn, MOVES)
+    def test_jax_decides_as_numpy_does(self):
+        single, rest = (np.float32(NEED), np.float32(ACCEPT)), (1.0, 2.0, MOVES, 1e-3, 100.0)
+        passes = BothPasses(Pass(*single), Pass(*single[::-1]))
+        found = self.variant(thinking.decide_by_value)(*jax.tree.map(jnp.asarray, passes), *rest)
+        expected = thinking.decide_by_value(*jax.tree.map(np.float64, passes), *rest)
+        assert all((np.asarray(a) != b).mean() < 0.01 for a, b in zip(found, expected, strict=True))  # near ties
 
-        ratios = jnp.asarray([0.5, 2.0])
-        signals = jnp.asarray(NEED, jnp.float32), jnp.asarray(ACCEPT, jnp.float32)
-        table = self.variant(jax.vmap(jax.vmap(one, (0, 0, None)), (None, None, 0)))(*signals, ratios)
-        for row, ratio in zip(table, ratios, strict=True):
-            np.testing.assert_allclose(row, one(*signals, ratio), rtol=1e-5, atol=1e-8)
+
+def test_mapped_over_steps_and_costs():
+    def one(p_need, p_accept, c_fn):
+        return thinking.value_of_thinking(p_need, p_accept, 1.0, c_fn, MOVES)
+
+    signals, ratios, alone = (np.float32(NEED), np.float32(ACCEPT)), np.float32([0.5, 2.0]), jax.jit(one)
+    table = jax.jit(jax.vmap(jax.vmap(one, (0, 0, None)), (None, None, 0)))(*signals, ratios)
+    for row, ratio in zip(table, ratios, strict=True):
+        np.testing.assert_allclose(row, alone(*signals, ratio), rtol=1e-5, atol=1e-8)
 
 
 def test_gradients_are_finite_everywhere():
-    corners = jnp.asarray([0.0, 0.3, 0.5, 1.0])
+    corners = np.meshgrid(*2 * [np.float32([0.0, 0.3, 0.5, 1.0])])
+    gradients = jax.jit(jax.grad(lambda p, moves: thinking.value_of_thinking(*p, 1.0, 2.0, moves).sum()))
     for moves in (MOVES, Moves(0.0, 0.0, 0.0)):
-        for argument in (0, 1):
-            gradient = jax.grad(
-                lambda n, a, moves=moves: thinking.value_of_thinking(n, a, 1.0, 2.0, moves).sum(), argument
-            )
-            found = jax.jit(gradient)(*map(jnp.ravel, jnp.meshgrid(corners, corners)))
-            assert np.isfinite(found).all()
+        assert np.isfinite(gradients(tuple(corners), moves)).all()
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_a_call_that_was_interrupted_gives_the_states_of_one_that_was_not(reader
     monkeypatch.setattr(kept_states, "load_reader", lambda config: reader)
     (tmp_path / "model.gguf").write_bytes(b"tensors")
     config = StatesConfig(weights=str(tmp_path / "model.gguf"), blocks=reader.blocks)
-    streams = [make_stream(2, steps=40, most=3), STREAM]
+    streams = [make_stream(2, steps=20, most=3), STREAM]
     _, whole = kept_states.states_of(streams, config, tmp_path / "states")
     (lost,) = [path for path in (tmp_path / "states").iterdir() if np.array_equal(load_file(path)["states"], whole)]
     lost.unlink()
