@@ -29,6 +29,7 @@ from prism_jax.evaluation.answers.columns import parse_columns
 from prism_jax.evaluation.answers.findings import Question
 from prism_jax.evaluation.merged import histograms
 from prism_jax.gate import Gate
+from prism_jax.report import tables
 from prism_jax.runs import sharded
 from prism_jax.runs.answers import evaluate_log
 from prism_jax.runs.running import Running
@@ -48,14 +49,25 @@ IN_PARTS = [
 
 
 @pytest.fixture
-def small(monkeypatch):
-    """Parts of about 90 rows and chunks of about 50, and histograms of fewer bins, in this process."""
+def coarse(monkeypatch):
+    """Histograms of fewer bins, in this process."""
+    for name in ("LOG_ODDS", "LOG_RATIO", "SHARE"):
+        monkeypatch.setattr(histograms, name, getattr(histograms, name)._replace(bins=1 << 11))
+
+
+@pytest.fixture
+def small(monkeypatch, coarse):
+    """Parts of about 90 rows and chunks of about 50, in this process."""
     monkeypatch.setattr(parts, "PART_ROWS", 90)
     monkeypatch.setattr(parts, "CHUNK_ROWS", 50)
     monkeypatch.setattr(parts, "GATHERED_ROWS", 200)
     monkeypatch.setattr(sharded, "_SECONDS", 0.0)
-    for name in ("LOG_ODDS", "LOG_RATIO", "SHARE"):
-        monkeypatch.setattr(histograms, name, getattr(histograms, name)._replace(bins=1 << 11))
+
+
+@pytest.fixture
+def no_tables(monkeypatch):
+    """Prints no tables, which takes longer than to evaluate few rows."""
+    monkeypatch.setattr(tables, "print_tables", lambda evaluation: None)
 
 
 def scores_of(candidates=1, **knobs):
@@ -123,7 +135,7 @@ def test_every_row_is_read_once_and_every_step_whole(tmp_path, small, group, can
     assert sum(map(len, steps)) == len(set().union(*steps)) == 30
 
 
-def test_folders_globs_lines_and_any_order_give_the_same(tmp_path, small, capsys):
+def test_folders_globs_lines_and_any_order_give_the_same(tmp_path, small, no_tables):
     scores = scores_of(2, streams=24, steps=5, slow=False)
     write(tmp_path / "one.parquet", scores)
     expected = tree(evaluate(tmp_path / "one.parquet", tmp_path / "out"))
@@ -180,8 +192,11 @@ def biased(seed=0, steps=2000, certain=False):
     ("calibrator", "exact"),
     [("temperature", True), ("temperature", False), (None, True), pytest.param(None, False, marks=pytest.mark.slow)],
 )
-def test_a_biased_agent_is_mended_or_the_first_line_says_what_is_cheaper(small, tmp_path, capsys, calibrator, exact):
-    write(tmp_path / "scores.parquet", biased())
+def test_a_biased_agent_is_mended_or_the_first_line_says_what_is_cheaper(
+    coarse, monkeypatch, tmp_path, capsys, calibrator, exact
+):
+    monkeypatch.setattr(parts, "PART_ROWS", 1000)
+    write(tmp_path / "scores.parquet", biased(), group=500)
     folder, running = epath.Path(tmp_path / "out"), Running(workers=1, most=None if exact else 0)
     evaluate_scores(str(tmp_path / "scores.parquet"), folder, POINT, calibrator=calibrator, running=running)
     printed = capsys.readouterr().out
@@ -205,10 +220,11 @@ def test_a_biased_agent_is_mended_or_the_first_line_says_what_is_cheaper(small, 
     "calibrator",
     ["penalised", *(pytest.param(name, marks=pytest.mark.slow) for name in ("temperature", "platt", "isotonic"))],
 )
-def test_stated_certainties_do_not_ruin_a_map(small, tmp_path, calibrator):
+def test_stated_certainties_do_not_ruin_a_map(coarse, no_tables, monkeypatch, tmp_path, calibrator):
     """Maps are near those of the other rows alone, in memory and by parts, and say how many there are."""
     scores, out = biased(certain=True), {}
-    write(tmp_path / "scores.parquet", scores)
+    monkeypatch.setattr(parts, "PART_ROWS", 250)
+    write(tmp_path / "scores.parquet", scores.take(np.arange(1000)), group=250)
     for exact in (True, False):
         folder, running = epath.Path(tmp_path / f"{exact}"), Running(workers=1, most=None if exact else 0)
         with pytest.warns(CalibrationWarning, match="p_accept_fast: .* of 500 probabilities with labels are exactly"):
@@ -320,7 +336,7 @@ def test_real_logs_differ_by_no_more_than_the_bounds(tmp_path, capsys, name, sco
 
 
 @pytest.mark.parametrize("damage", ["cut", "values", "lines"])
-def test_a_damaged_file_is_named_or_left_out(tmp_path, small, capsys, damage):
+def test_a_damaged_file_is_named_or_left_out(tmp_path, small, no_tables, capsys, damage):
     scores = scores_of(streams=24, steps=5, slow=False)
     number = scores.numbered("stream")[1]
     paths = [tmp_path / f"part-{i}.parquet" for i in range(3)]
@@ -402,7 +418,7 @@ def test_shown_offers_have_a_propensity_in_all_files_or_in_none(tmp_path, small,
     assert not list(folder.iterdir())
 
 
-def test_columns_in_another_order_can_be_put_together(tmp_path, small, capsys):
+def test_columns_in_another_order_can_be_put_together(tmp_path, small, no_tables):
     scores = scores_of(streams=24, steps=5, slow=False)
     write(tmp_path / "one.parquet", scores)
     expected = tree(evaluate(tmp_path / "one.parquet", tmp_path / "out"))
@@ -518,7 +534,7 @@ def test_a_folder_that_cannot_be_written_to_is_reported_first(tmp_path, small, m
         evaluate(tmp_path / "scores.parquet", tmp_path / "scores.parquet")
 
 
-def test_states_of_other_files_or_settings_are_not_used(tmp_path, small, capsys, monkeypatch):
+def test_states_of_other_files_or_settings_are_not_used(tmp_path, small, no_tables, monkeypatch):
     path, folder = tmp_path / "scores.parquet", tmp_path / "out"
     write(path, scores_of(streams=24, steps=6, slow=False))
     expected = evaluate(path, tmp_path / "undisturbed")
