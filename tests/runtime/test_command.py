@@ -1,11 +1,9 @@
 """How mains end: one line on stderr for any error, with its place, and the traceback only where it is asked for."""
 
 import errno
-import pathlib
 import re
-import subprocess
-import sys
 
+import forked
 import pytest
 from absl import flags
 from ml_collections import config_flags
@@ -13,7 +11,6 @@ from ml_collections import config_flags
 from prism_jax.decision.calibration import CalibrationWarning
 from prism_jax.runtime import command
 
-ROOT = pathlib.Path(__file__).parents[2]
 MAIN = """
 import sys
 from absl import flags
@@ -58,13 +55,7 @@ def run(folder, *arguments, config=CONFIG, body="pass"):
     main = folder / "main.py"
     main.write_text(MAIN.replace("{body}", body))
     (folder / "config.py").write_text(config)
-    return subprocess.run(
-        [sys.executable, main, f"--config={folder / 'config.py'}", *arguments],
-        cwd=ROOT,
-        env={"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
+    return forked.run(main, f"--config={folder / 'config.py'}", *arguments)
 
 
 def the_line(done):
