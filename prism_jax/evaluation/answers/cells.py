@@ -178,6 +178,8 @@ class Cells:
         """
         kinds = set() if kinds is None else kinds
         if is_moment(self.values.type):
+            if self.values.null_count < len(self.values):
+                kinds.add("zoned" if getattr(self.values.type, "tz", None) else "local")
             values = np.asarray(as_seconds(self.values).to_numpy(), np.float64)
             self._refuse_far(values, MOST_SECONDS)
             return values

@@ -156,8 +156,13 @@ class LogTable:
         return Cells(self.wanted.place, name, self.read[name], self.start + first_row(self.wanted.place))
 
     def times(self, cells: Cells) -> Float64[np.ndarray, " rows"]:
-        """Seconds; all rows of a column have times of one kind."""
-        return cells.times(self.wanted.kinds.setdefault(cells.name, set()), self.columns.time_format)
+        """Seconds; all rows of a column have times of one kind, and all columns a time zone or none."""
+        kinds = self.wanted.kinds.setdefault(cells.name, set())
+        values = cells.times(kinds, self.columns.time_format)
+        if set().union(*self.wanted.kinds.values()) >= {"local", "zoned"}:
+            found = "with" if "zoned" in kinds else "without"
+            cells.refuse(~np.isnan(values), f"times {found} a time zone", "one on all times of the log or on none")
+        return values
 
     def time(self) -> Float64[np.ndarray, " rows"]:
         """Of the offers; the number of the row in its file where the log has no times."""

@@ -367,6 +367,22 @@ def test_semicolons_and_tabs_separate_columns_and_commas_then_stand_in_numbers(m
     np.testing.assert_array_equal(log.score, [0.7, np.nan, -0.25])
 
 
+def test_offers_and_answers_have_a_time_zone_or_neither_has(tmp_path, write):
+    columns = parse_columns("person=p,accepted=took,time=at,answered=later")
+    zoned, local = ["2026-03-01T09:00:00+02:00"] * 2, ["2026-03-01T09:05:00"] * 2
+    says = "row 2, column 'later': found times without a time zone, expected one on all times of the log or on none"
+    rows = "".join(f"{p},{took},{at},{later}\n" for p, took, at, later in zip("xy", "10", zoned, local, strict=True))
+    with pytest.raises(LogError, match=says):
+        read_log(write(f"p,took,at,later\n{rows}"), columns)
+    moments = {
+        "at": pa.array([0, 0], pa.timestamp("s", "Europe/Berlin")),
+        "later": pa.array([None, 300], pa.timestamp("s")),
+    }
+    pq.write_table(pa.table({"p": ["x", "y"], "took": [1, 0], **moments}), tmp_path / "log.parquet")
+    with pytest.raises(LogError, match=says.replace("2", "1")):
+        read_log(tmp_path / "log.parquet", columns)
+
+
 def test_a_percentage_is_a_probability(write, caplog):
     columns = LogColumns("who", "took", score="sure%")
     for numbers in ("59,7.5,", "59%,7.5 %,NA"):
