@@ -44,11 +44,23 @@ def any_template(request):
     return request.getfixturevalue("template" if request.param == "tiny" else "qwen3_template")
 
 
-def live(template, *, context=4096, memory=1 << 22, seed=4, tied=True, change=lambda params: params):
-    model = Qwen3(StudentConfig(vocab_size=template.tokenizer.size, tied=tied, **SIZES))
-    config = LiveConfig(context=context, memory=memory, batches=(1,), longest=256)
-    params = change(model.init(jax.random.key(seed)))
-    return Live(Student(model, params, template), has_slow_pass=True, writing=WRITING, config=config)
+@pytest.fixture(scope="module")
+def live(draw_params):
+    """Makes readers of students."""
+
+    def make(template, *, context=4096, memory=1 << 22, tied=True, change=lambda params: params):
+        model = Qwen3(StudentConfig(vocab_size=template.tokenizer.size, tied=tied, **SIZES))
+        config = LiveConfig(context=context, memory=memory, batches=(1,), longest=256)
+        params = change(draw_params(model, seed=4))
+        return Live(Student(model, params, template), has_slow_pass=True, writing=WRITING, config=config)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def reader(live, template):
+    """One for tests that let go of their streams."""
+    return live(template, context=700, memory=1 << 18)
 
 
 def specials(template):
@@ -97,7 +109,7 @@ def test_there_are_sixty_injections_in_balanced_families():
 
 
 @pytest.mark.slow
-def test_special_tokens_come_from_the_template_alone(any_template, monkeypatch):
+def test_special_tokens_come_from_the_template_alone(live, any_template, monkeypatch):
     """In an event, an offer, a field of the slow pass and the value of a response: as many as for a benign text."""
     spy = Spy(monkeypatch, any_template)
     reader, special = live(any_template), specials(any_template)
@@ -123,7 +135,7 @@ def test_the_oracle_of_special_tokens_can_fail(any_template):
     assert all(specials(any_template) & {*whole.encode(text).ids} for text in forged)
 
 
-def test_slots_stay_where_the_template_puts_them(any_template, monkeypatch):
+def test_slots_stay_where_the_template_puts_them(live, any_template, monkeypatch):
     """The need slot ends the head, and each accept slot its leaf, whatever stands before."""
     spy = Spy(monkeypatch, any_template)
     reader = live(any_template)
@@ -154,9 +166,9 @@ def test_the_slots_of_packed_rows_stay_too(any_template, simulated):
         assert (part.row.positions - len(part.row.trunk) == benign.row.positions - len(benign.row.trunk)).all()
 
 
-def test_an_offers_text_cannot_move_p_need(template):
+def test_an_offers_text_cannot_move_p_need(reader):
     """The need slot stands before the offer."""
-    reader, found = live(template), []
+    found = []
     for text in TEXTS:
         [reading] = reader.observe([("a", Event(time=0.0, text=BENIGN), (Candidate(text=text), Candidate()))])
         found.append((reading.z_need, reading.z_accept[1]))
@@ -212,10 +224,10 @@ def favour_special_tokens(template):
 
 
 @pytest.mark.slow
-def test_a_student_that_wants_special_tokens_cannot_write_them(template, monkeypatch):
+def test_a_student_that_wants_special_tokens_cannot_write_them(live, template, draw_params, monkeypatch):
     change, written, special = favour_special_tokens(template), [], specials(template)
     model = Qwen3(StudentConfig(vocab_size=template.tokenizer.size, tied=False, **SIZES))
-    params = change(model.init(jax.random.key(4)))
+    params = change(draw_params(model, seed=4))
     ids = np.array([[*template.system(), *template.event(Event(time=0.0, text=BENIGN), None), *template.head()]])
     favourites = np.asarray(Pretrained(model, params).logits(ids)).argmax(-1)
     assert {*favourites.ravel().tolist()} <= special, "unconstrained, it writes nothing else"
@@ -242,19 +254,19 @@ NASTY = ('"', "\\", '\\"', "{", "}}]", '{"a": "b"', "a\nb\r\tc", "\x00\x1f\x7f",
 
 
 @pytest.mark.parametrize("text", NASTY)
-def test_responses_stay_valid_json(template, text):
+def test_responses_stay_valid_json(reader, text):
     """Whatever the offer and the fields hold; and whatever a value holds, once it is a string of JSON."""
-    reader = live(template)
     reader.observe([("a", Event(time=0.0, text=text), (Candidate(text=text),))])
     for fields in (None, dict.fromkeys(SLOW_FIELDS, text)):
         [response] = reader.respond([("a", Candidate(text=text), fields)])
         values = json.loads(response.text)
         assert [*values] == ["Purpose", "Thoughts", "Proactive Task", "Response"]
         assert all(isinstance(value, str) and value for value in values.values())
+    reader.forget("a")
     assert {*json.loads(response_text([json.dumps(text)[1:-1]] * 4)).values()} == {text.strip()}
 
 
-def test_a_stream_full_of_attacks_does_not_touch_another(template):
+def test_a_stream_full_of_attacks_does_not_touch_another(live, template):
     """The victim's signals are those of a reader that has never met the attacker, even when its pages are taken."""
     victim = [Event(time=60.0 * i, text=f"Opens the file {i}.") for i in range(4)]
 
@@ -266,8 +278,7 @@ def test_a_stream_full_of_attacks_does_not_touch_another(template):
             between(number)
         return found
 
-    alone = live(template, context=700, memory=1 << 18)
-    crowded = live(template, context=700, memory=1 << 18)
+    alone, crowded = (live(template, context=700, memory=1 << 18) for _ in range(2))
 
     def attack(number):
         for at, injection in enumerate(INJECTIONS[number::8]):
@@ -298,14 +309,15 @@ def test_a_text_that_says_null_is_a_text(template, tmp_path):
     assert template.leaf(null) == template.leaf(Candidate(text="an offer")) != template.leaf(text)
 
 
-def test_the_longest_event_is_an_error_of_its_stream_alone(template):
-    reader, offers = live(template, context=600), (Candidate(),)
+def test_the_longest_event_is_an_error_of_its_stream_alone(reader):
+    offers = (Candidate(),)
     reader.observe([("other", Event(time=0.0, text=BENIGN), offers)])
     history = reader.history("other")
-    longest = Event(time=1.0, text="x " * (MOST_CHARACTERS // 2))
+    longest = Event(time=1.0, text="x" * MOST_CHARACTERS)
     with pytest.raises(ValueError, match=r"^stream 'a': found an event of \d+ tokens, expected at most \d+: "):
         reader.observe([("a", longest, offers)])
     assert reader.history("other") == history
+    reader.forget("other")
 
 
 @pytest.mark.slow

@@ -26,12 +26,6 @@ COMMAND = pathlib.Path(__file__).parent / "fake_agent.py"
 CANARIES = ("canary@example.com", "4111 1111 1111 1111", "sk-canary0123456789abcdef", "/home/canary/x.txt")
 
 
-def run(root, *arguments, options=()):
-    command = [sys.executable, str(COMMAND), *options, *map(str, arguments)]
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(root)}
-    return subprocess.run(command, cwd=root, env=environment, capture_output=True)
-
-
 def lines_of(count, streams=4):
     """Events of interleaved streams; an outcome of every offer of the first, two events after it."""
     agent, made = Agent(FakeReader(), exported()), []
@@ -70,16 +64,24 @@ def plain(data):
     return [{key: value for key, value in record.items() if key != "fingerprints"} for record in told(data)]
 
 
-def test_one_record_per_line_in_their_order_and_nothing_of_training_is_loaded(root, files, tmp_path):
+def test_each_record_leaves_as_soon_as_its_line_has_come_and_nothing_of_training_is_loaded(root, files, tmp_path):
     model, source, _ = files
-    listing = tmp_path / "modules.json"
-    done = run(root, f"--model={model}", f"--input={source}", options=(f"modules={listing}",))
-    assert done.returncode == 0, done.stderr
-    records, lines = told(done.stdout), [json.loads(line) for line in source.read_bytes().splitlines()]
+    listing, lines, records = tmp_path / "modules.json", source.read_bytes().splitlines(keepends=True), []
+    command = [sys.executable, str(COMMAND), f"modules={listing}", f"--model={model}", "--input=-"]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(root)}
+    with subprocess.Popen(command, cwd=root, env=environment, **pipes) as process:
+        for line in lines:
+            process.stdin.write(line)
+            process.stdin.flush()
+            records += told(process.stdout.readline())  # would wait for ever otherwise
+        process.stdin.close()
+        said = process.stderr.read().decode()
+        assert process.wait() == 0 and process.stdout.read() == b"", said
+    lines = [json.loads(line) for line in lines]
     assert [(r["stream"], r["time"], r["kind"]) for r in records] == [
         (line["stream"], line["time"], "outcome" if "offer" in line else "decision") for line in lines
     ]
-    said = done.stderr.decode()
     assert f"{len(lines) - sum('offer' in line for line in lines)} events, " in said
     for part in ("mean", "P50", "P95", "P99", "seconds, read", "tokens, think", "3 programs compiled"):
         assert part in said
@@ -87,21 +89,6 @@ def test_one_record_per_line_in_their_order_and_nothing_of_training_is_loaded(ro
     assert "prism_jax.agent.input_loop" in loaded
     assert not {"orbax", "grain", "optax", "flax", "transformers", "tensorflow", "pyarrow"} & loaded
     assert not [name for name in loaded if name.startswith(("prism_jax.training", "prism_jax.evaluation"))]
-
-
-def test_a_record_leaves_as_soon_as_its_line_has_come(root, files):
-    model, _, _ = files
-    command = [sys.executable, str(COMMAND), f"--model={model}", "--input=-"]
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(root)}
-    with subprocess.Popen(
-        command, cwd=root, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as process:
-        for line in list(lines_of(5)):
-            process.stdin.write(encoded([line]))
-            process.stdin.flush()
-            assert json.loads(process.stdout.readline())["time"] == line["time"]  # would wait for ever otherwise
-        process.stdin.close()
-        assert process.wait() == 0
 
 
 def test_the_first_bad_line_stops_after_the_records_before_it(serving, files, tmp_path):

@@ -38,9 +38,10 @@ def streams(with_two_offers):
     return with_two_offers[:3]
 
 
-def live(model, params, template, **settings):
+def live(model, params, template, has_slow_pass=True, writes_responses=True, **settings):
     config = LiveConfig(**{"context": 600, "memory": 1 << 20, "batches": (4,), "longest": 128} | settings)
-    return Live(Student(model, params, template), has_slow_pass=True, writing=WRITING, config=config)
+    does = {"has_slow_pass": has_slow_pass, "writes_responses": writes_responses}
+    return Live(Student(model, params, template), **does, writing=WRITING, config=config)
 
 
 def expected(model, params, template, streams, context):
@@ -168,17 +169,8 @@ def test_a_warm_reader_compiles_nothing(model, params, template, streams, all_co
 
 @pytest.mark.slow
 def test_a_reader_that_writes_nothing_has_fewer_programs_and_the_same_slots(model, params, template, streams):
-    config = LiveConfig(context=250, memory=1 << 20, batches=(4,), longest=64)
-    both = [
-        Live(
-            Student(model, params, template),
-            has_slow_pass=writes,
-            writes_responses=writes,
-            writing=WRITING,
-            config=config,
-        )
-        for writes in (False, True)
-    ]
+    settings = {"context": 250, "longest": 64}
+    both = [live(model, params, template, writes, writes, **settings) for writes in (False, True)]
     for reader in both:
         reader.compile_all()
     assert 0 < both[0].programs < both[1].programs
@@ -214,7 +206,7 @@ def test_threads_share_an_agent_and_its_people(model, params, template, tmp_path
 
     found, streams = [], [f"s{i}" for i in range(4)]
     for run in (map, None):
-        reader = Live(Student(model, params, template), has_slow_pass=False, writes_responses=False, config=SMALL)
+        reader = live(model, params, template, has_slow_pass=False, writes_responses=False)
         with store_of_one(tmp_path / f"state{len(found)}") as store:
             deciding = KeptAgent(reader, exported(slow=False), store)
             with concurrent.futures.ThreadPoolExecutor(4) as threads:

@@ -23,8 +23,17 @@ OFFERS = (Candidate(text="Tea?"), Candidate(), Candidate(text="Coffee?"))
 THINKING = Thinking(Moves(1.0, 0.5, 0.2), 30.0)
 
 
-def log(count=200, slow=True, maps=MAPS, point=None, thinking=THINKING, reader=FakeReader, **terms):
-    """The lines of a log, as a file holds them: decisions, and outcomes of some of the offers."""
+LOGS = {}
+
+
+def log(**given):
+    """The lines of a log, as a file holds them: decisions, and outcomes of some of the offers; each is made once."""
+    if repr(given) not in LOGS:
+        LOGS[repr(given)] = make_log(**given)
+    return LOGS[repr(given)]
+
+
+def make_log(count=200, slow=True, maps=MAPS, point=None, thinking=THINKING, reader=FakeReader, **terms):
     settings = AgentSettings(
         Terms(point or OperatingPoint(margin=0.3, trigger="margin"), **terms),
         Critical(frozenset({"event 7", "event 8"})),

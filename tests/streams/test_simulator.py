@@ -206,7 +206,7 @@ def test_dependence_runs_from_apart_over_independent_to_nested(situation, effect
     ],
 )
 def test_labels_have_the_true_frequencies(config, changes):
-    t = table(draw(3000 if config is CONFIG else 1500, "always", dataclasses.replace(config, **changes)))
+    t = table(draw(1500 if config is CONFIG else 600, "always", dataclasses.replace(config, **changes)))
     assert chance(t.on_call, np.full_like(t.on_call, ON_CALL_SHARE)) > 1e-3
     for label, p in ((t.need, t.p_need), (t.accept, t.p_accept), (t.need * t.accept, t.p_both)):
         assert chance(label, p) > 1e-3
@@ -254,7 +254,7 @@ def test_logged_acceptances_are_biased_and_propensities_undo_it():
 
 
 def test_without_the_hidden_effect_logged_acceptances_are_unbiased():
-    t = table(draw(3000, config=SimulatorConfig(hidden_effect=0.0)))
+    t = table(draw(1500, config=SimulatorConfig(hidden_effect=0.0)))
     assert abs(z_score((t.accept - t.p_accept)[t.logged == 1])) < 3
     assert abs(z_score(t.logged - t.propensity)) < 3
 

@@ -24,8 +24,8 @@ def reader(model, draw_params, template):
     """Makes readers of one student, whose pool holds few streams."""
     student = Student(model, draw_params(model), template)
 
-    def make(context=300):
-        config = LiveConfig(context=context, memory=1 << 17, batches=(4,), longest=64, offers=ROOM)
+    def make():
+        config = LiveConfig(context=180, memory=1 << 17, batches=(4,), longest=64, offers=ROOM)
         return Live(student, has_slow_pass=False, writes_responses=False, config=config)
 
     return make
@@ -43,15 +43,16 @@ def close(found, wanted):
 
 def test_probabilities_are_those_of_an_agent(reader):
     assert isinstance(reader(), AsksAgain)
-    answering, agent = Answering(reader(), exported(slow=False)), Agent(reader(), exported(slow=False))
+    answering = Answering(reader(), exported(slow=False))
+    agent, other = (Agent(reader(), exported(slow=False)) for _ in range(2))
     for count in range(1, 9):
         for stream in "ab":
-            own = events(stream, count)
+            own, name = events(stream, count), f"{stream} of {count}"
             (found,) = answering.answer([Asked(own, OFFERS)])
-            other = Agent(reader(), exported(slow=False))
             for event in own[:-1]:
-                other.observe("s", event)
-            signals = other.observe("s", own[-1], OFFERS).fast
+                other.observe(name, event)
+            signals = other.observe(name, own[-1], OFFERS).fast
+            other.reader.forget(name)
             assert found.p_need == pytest.approx(signals.need, abs=1e-6)
             assert list(found.p_accept) == list(OFFERS)
             np.testing.assert_allclose(list(found.p_accept.values()), signals.accept, atol=1e-6)
@@ -63,14 +64,14 @@ def test_probabilities_are_those_of_an_agent(reader):
 def test_an_answer_depends_on_its_request_alone(reader):
     """Streams that outgrow context and pool, come back shorter, come twice at once, and are let go."""
     rng = np.random.default_rng(0)
-    busy = Answering(reader(180), exported(slow=False), streams=3)
+    busy = Answering(reader(), exported(slow=False), streams=3)
     for _ in range(12):
         asked = [
             Asked(events("abcde"[rng.integers(5)], int(rng.integers(1, 14))), OFFERS[: rng.integers(1, 4)])
             for _ in range(rng.integers(1, 5))
         ]
         for item, found in zip(asked, busy.answer(asked), strict=True):
-            (wanted,) = Answering(reader(180), exported(slow=False)).answer([item])
+            (wanted,) = Answering(reader(), exported(slow=False)).answer([item])
             close(found, wanted)
             assert found.tokens == wanted.tokens == found.cached + found.kept + (wanted.tokens - wanted.kept)
 
@@ -104,7 +105,7 @@ def test_texts_that_do_not_fit_are_errors_of_their_request_alone(reader):
 
 
 def test_many_offers_are_read_as_an_agent_reads_them(reader):
-    offers = tuple(Candidate(text=f"Write test {number}?") for number in range(10))
+    offers = tuple(Candidate(text=f"Write test {number}?") for number in range(6))
     (found,) = Answering(reader(), exported(slow=False)).answer([Asked(events("a", 2), offers)])
     agent = Agent(reader(), exported(slow=False))
     agent.observe("s", events("a", 2)[0])
