@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from prism_jax.runtime.files import write_bytes
 from prism_jax.scores import Scores, ScoresError, read_scores, write_scores
@@ -120,7 +120,6 @@ def tables(draw):
 
 
 @SUFFIXES
-@settings(max_examples=40, deadline=None)
 @given(rows=tables())
 def test_files_hold_exactly_the_table_and_their_bytes_depend_on_it_alone(tmp_path_factory, suffix, rows):
     folder = tmp_path_factory.mktemp("scores")

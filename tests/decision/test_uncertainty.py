@@ -75,7 +75,7 @@ def test_both_ways_of_drawing_have_one_law(monkeypatch):
     moments = []
     for cost in (0, 10**9):
         monkeypatch.setattr(bootstrap, "_DRAWS_PER_BINOMIAL", cost)
-        draws = resample(Cells(None, counts), 60_000, seed=2)
+        draws = resample(Cells(None, counts), 20_000, seed=2)
         assert np.all(draws.sum(axis=1) == 10)
         moments.append(np.concatenate([draws.mean(axis=0), np.cov(draws.T).ravel()]))
     np.testing.assert_allclose(*moments, atol=0.05)
@@ -128,7 +128,7 @@ def test_intervals_agree_with_index_resampling():
     decision, _, y, stream = sample(5)
     rng = np.random.default_rng(9)
     for streams in (None, stream):
-        found = rate_intervals(decision, y, streams=streams, method="percentile", resamples=20_000)
+        found = rate_intervals(decision, y, streams=streams, method="percentile", resamples=6_000)
         rows_of = [np.flatnonzero(stream == s) for s in np.unique(stream)]
         values = {name: [] for name in HEADLINE}
         for _ in range(1500):
@@ -377,7 +377,7 @@ def test_bad_input_is_named(call, message):
 
 def test_all_resamples_of_a_small_sample_are_possible():
     """Resampling three steps gives each of the ten count vectors with its multinomial probability."""
-    draws = resample(Cells(None, np.array([1, 1, 1])), 50_000, seed=0)
+    draws = resample(Cells(None, np.array([1, 1, 1])), 20_000, seed=0)
     for counts in itertools.product(range(4), repeat=3):
         if sum(counts) == 3:
             chance = math.factorial(3) / math.prod(map(math.factorial, counts)) / 27

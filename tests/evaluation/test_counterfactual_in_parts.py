@@ -311,8 +311,8 @@ def test_folds_hold_whole_people_and_do_not_depend_on_the_parts():
 
 @pytest.fixture
 def small(monkeypatch):
-    """Parts of about 90 rows and chunks of about 50, in this process."""
-    monkeypatch.setattr(parts, "PART_ROWS", 90)
+    """Parts of about 250 rows and chunks of about 50, in this process."""
+    monkeypatch.setattr(parts, "PART_ROWS", 250)
     monkeypatch.setattr(parts, "CHUNK_ROWS", 50)
     monkeypatch.setattr(parts, "GATHERED_ROWS", 200)
     monkeypatch.setattr(sharded, "_SECONDS", 0.0)
@@ -372,7 +372,7 @@ def test_a_run_that_was_cut_off_resumes_to_the_same_tables(small, tmp_path, monk
 
     def cut(part, work):
         read.append(part)
-        if len(read) == 20:
+        if len(read) == 8:
             raise KeyboardInterrupt
         return state_of(part, work)
 
@@ -384,7 +384,7 @@ def test_a_run_that_was_cut_off_resumes_to_the_same_tables(small, tmp_path, monk
     assert resumed.keys() == {f"{name}.{kind}" for name in ("difference", "level", "support") for kind in KINDS}
     number = len(read)
     assert ask(path, tmp_path / "whole") == resumed
-    assert number - 20 == len(read) - number - 19  # what was merged was not read again
+    assert number - 8 == len(read) - number - 7  # what was merged was not read again
 
 
 @pytest.mark.slow
