@@ -106,6 +106,8 @@ def explain(error: BaseException, argv: Sequence[str], defaults: str = "") -> st
         if path is None and CONFIG in flags.FLAGS:
             expected = "expected the config file whose setting it changes"
             return f"--{CONFIG}.{name}: found it without --{CONFIG}=FILE, {expected}"
+    if message.startswith("flags "):  # a rule for several flags, behind all their values, of which one may be a config
+        return re.split(r": (?=--|expected )", message)[-1]
     return message if isinstance(error, flags.Error) else f"flags: {message}"
 
 

@@ -154,6 +154,16 @@ def test_required_flags_that_are_missing_are_named_together(names, message):
     assert command.explain(raised.value, ["main"]) == message
 
 
+def test_a_rule_for_several_flags_is_said_without_their_values():
+    values, rule = flags.FlagValues(), "expected at most one of --a and --b"
+    for name in "ab":
+        flags.DEFINE_string(name, "of: a\nconfig: file", "", flag_values=values)
+    flags.register_multi_flags_validator(["a", "b"], lambda _: False, rule, flag_values=values)
+    with pytest.raises(flags.IllegalFlagValueError, match="config: file") as error:
+        values(["main.py"])
+    assert command.explain(error.value, ["main.py"]) == rule
+
+
 def test_an_error_that_nobody_foresaw_is_one_line_and_its_traceback_is_asked_for(tmp_path):
     done = run(tmp_path, body="{}['key']")
     place = tmp_path / "main.py"
