@@ -25,6 +25,8 @@ import numpy as np
 import pytest
 from pyarrow import parquet
 
+from prism_jax.evaluation.answers.columns import EXAMPLES
+from prism_jax.experiments import people_demo
 from prism_jax.experiments.paper import registry
 from prism_jax.streams import proactivebench
 from prism_jax.streams.simulator import SimulatorConfig
@@ -285,6 +287,11 @@ def test_the_costs_of_constants_on_logs_are_those_of_their_answers(name):
         # The first cell with an interval.
         (number,) = re.findall(rf"^\| {policy} \|[^\[]* ([\d.]+) \[", quoted, re.MULTILINE)
         assert float(number) == pytest.approx(cost, abs=5e-4)
+
+
+def test_an_interruption_counts_as_accepted_alike_everywhere():
+    columns = people_demo.LOGS["distraction"][0] + "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    assert set(re.findall(r"accepted=(distraction[<>=]+\d)", columns)) == {EXAMPLES["distraction"].accepted}
 
 
 def test_the_cost_of_silence_on_human_judgements_is_that_of_the_labels():

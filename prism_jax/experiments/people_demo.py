@@ -85,7 +85,7 @@ LOGS = {
         "task,typing,comp_char_len,document_length,mean_alternative_log_prob,mean_log_prob,num_lines,num_tokens,"
         "prompt_char_len,prompt_end_pos,quantile,time_since_issued_ms",
     ),
-    "distraction": ("person=person,time=time,accepted=distraction>=4", "duration_s,location,activity,purpose"),
+    "distraction": ("person=person,time=time,accepted=distraction<4", "duration_s,location,activity,purpose"),
     "coauthor": (
         "person=person,time=time,accepted=accepted",
         "number,kind,temperature,frequency_penalty,offers,latency_ms,max_log_prob,max_log_prob_per_word,mean_words",
