@@ -106,6 +106,7 @@ class Fake:
 
         class Server(http.server.ThreadingHTTPServer):
             daemon_threads = True
+            request_queue_size = 128  # who finds no room among those that wait tries again after a second
 
             def handle_error(self, *_):
                 pass  # a client that gave up has closed its connection

@@ -242,6 +242,7 @@ def test_a_backup_over_the_files_of_a_process_that_died_is_not_mixed_with_its_lo
     store.close()
     restored = died / "partitions" / "00000.sqlite"
     shutil.copy(copy, restored)
+    monkeypatch.setattr("time.sleep", lambda _: None)  # between the looks at it
     for open_it in (StateStore, check_idle, lambda folder: StateStore(folder, alone=False)):
         with pytest.raises(
             WrongFileError,

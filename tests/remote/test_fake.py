@@ -63,7 +63,8 @@ def test_faults_depend_on_the_seed_the_request_and_its_attempt_only(kind):
     texts = [f"text {number}" for number in range(40)]
     one = outcomes(Faults(**{kind: 0.4}, seed=1), texts)
     assert one == outcomes(Faults(**{kind: 0.4}, seed=1), texts[::-1])
-    assert one != outcomes(Faults(**{kind: 0.4}, seed=2), texts)
+    other = outcomes(Faults(**{kind: 0.4}, seed=2), texts[:10])
+    assert any(one[key] != outcome for key, outcome in other.items())
     clean = outcomes(Faults(), ["text 0"])["text 0", 0]
     share = sum(outcome != clean for outcome in one.values()) / len(one)
     assert 0.25 < share < 0.55

@@ -42,11 +42,11 @@ def test_an_answer_that_trickles_is_an_outage_in_time():
             with connected, contextlib.suppress(OSError):
                 for byte in b"HTTP/1.1 200 OK\r\nX: " + b"x" * 80:
                     connected.sendall(bytes([byte]))
-                    time.sleep(0.1)
+                    time.sleep(0.05)
 
         threading.Thread(target=trickle, daemon=True).start()
         began = time.monotonic()
-        answer = Client(f"http://127.0.0.1:{server.getsockname()[1]}", timeout=0.5).ask("s", "Now?", p_accept=0.9)
+        answer = Client(f"http://127.0.0.1:{server.getsockname()[1]}", timeout=0.2).ask("s", "Now?", p_accept=0.9)
     assert answer.reason == "silent: no answer of the server: TimeoutError: timed out" and time.monotonic() - began < 5
 
 

@@ -343,13 +343,18 @@ def test_a_client_that_takes_nothing_is_cut_off(stops, monkeypatch, capfd):
 
 def test_who_is_still_answered_when_the_server_waits_no_longer_is_told_so(tmp_path, capfd):
     with Stateful(tmp_path / "state", partitions=1) as running:
-        running.server.config.timeout_graceful_shutdown = 0.2
+        running.server.config.timeout_graceful_shutdown = 0.05
         running.ready()
-        running.app.state.prism._threads.run = lambda *_, **__: asyncio.sleep(20)
-        answers = []
+        asked, answers = threading.Event(), []
+
+        def run(*_, **__):
+            asked.set()
+            return asyncio.sleep(20)
+
+        running.app.state.prism._threads.run = run
         asking = threading.Thread(target=lambda: answers.append(running.ask("/v1/records")))
         asking.start()
-        time.sleep(0.3)
+        assert asked.wait(20)
         running.server.should_exit = True
         asking.join(20)
     assert answers[0][0] == 503 and "Traceback" not in capfd.readouterr().err

@@ -282,9 +282,7 @@ def test_a_page_of_another_site_writes_nothing_where_nobody_needs_a_token(header
 def test_more_requests_than_may_wait_are_told_to_come_again(start):
     class Slow(FakeReader):
         def observe(self, items):
-            import time
-
-            time.sleep(0.05)
+            time.sleep(0.02)
             return super().observe(items)
 
     limits = Limits(waiting=2)
