@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Mapping
 
 PARENT = """
-import atexit, json, os, runpy, sys
+import atexit, contextlib, gc, json, os, runpy, sys
 status = 0
 
 def leave():
@@ -36,6 +36,11 @@ import ml_collections, pandas, rich.progress, scipy.ndimage, scipy.optimize, sci
 sys.modules["torch"] = None  # only the tests need it, and TensorBoardX loads it where it can
 import tensorboardX.event_file_writer
 del sys.modules["torch"]
+with contextlib.suppress(ImportError):  # extras, which the commands that need them load
+    import openai.resources.chat, prism_jax.remote.transport
+with contextlib.suppress(ImportError):
+    import prism_jax.agent.service.app, prism_jax.agent.service.state_app, uvicorn
+gc.freeze()  # so that no collection of a child walks through, and copies, what is here
 for line in sys.stdin:
     request = json.loads(line)
     child = os.fork()

@@ -17,5 +17,5 @@ def _all_logits(model, params, tokens):
 
 def next_logits(model, params, ids, room):
     """The logits after `ids`, padded to `room` tokens, so that one shape compiles once; what is right is not seen."""
-    tokens = jnp.array([ids + [0] * (room - len(ids))])
-    return np.array(_all_logits(model, params, tokens)[0, len(ids) - 1])
+    tokens = np.array([ids + [0] * (room - len(ids))], np.int32)
+    return np.array(_all_logits(model, params, tokens))[0, len(ids) - 1]

@@ -1,6 +1,5 @@
 """Constrained decoding against a naive loop that reads each row's whole text again for every token."""
 
-import jax
 import numpy as np
 import pytest
 from full_pass import next_logits
@@ -27,8 +26,8 @@ def model():
 
 
 @pytest.fixture(scope="module")
-def params(model):
-    return model.init(jax.random.key(1))
+def params(model, draw_params):
+    return draw_params(model)
 
 
 @pytest.fixture(scope="module")

@@ -36,8 +36,8 @@ def model():
 
 
 @pytest.fixture(scope="module")
-def params(model):
-    return model.init(jax.random.key(5))
+def params(model, draw_params):
+    return draw_params(model)
 
 
 def cold(model, params, ids, answers=ANSWERS):
@@ -45,7 +45,8 @@ def cold(model, params, ids, answers=ANSWERS):
     return next_logits(model, params, ids, 1024)[answers]
 
 
-def make(model, params, pages=40, **settings):
+def make(model, params, pages=7, **settings):
+    """An engine whose pool has room for one trunk of the whole budget; one size of it compiles once for most tests."""
     settings = {"budget": 700, "batches": (1, 4), "longest": 64, "room": 16} | settings
     return Engine(model, params, ANSWERS, memory=pages * page_bytes(model.config), **settings)
 
@@ -77,10 +78,10 @@ def check(model, params, engine, reading, logits):
         pytest.param(40, {"qk_norm": False, "tied": False}, id="all resident, as Llama", marks=pytest.mark.slow),
     ],
 )
-def test_every_reading_equals_a_cold_start(pages, changes):
+def test_every_reading_equals_a_cold_start(pages, changes, draw_params):
     """Random interleaving of seven streams, with long events, dropped ones and, in a small pool, parked streams."""
     model = Qwen3(StudentConfig(vocab_size=VOCABULARY, **SIZES, **changes))
-    params = model.init(jax.random.key(5))
+    params = draw_params(model)
     engine, rng = make(model, params, pages), random.Random(pages)
     names = [f"s{i}" for i in range(7)]
     expected = {name: [SYSTEM] for name in names}
@@ -191,7 +192,7 @@ def test_text_is_written_after_each_streams_own_trunk(model, params, platform, m
 
 def test_a_parked_stream_that_is_written_twice_is_read_once(model, params):
     """Both texts of one batch follow the same trunk, which has to be read again first."""
-    engine, rng = make(model, params, 7), random.Random(3)
+    engine, rng = make(model, params), random.Random(3)
     free = DeviceAutomaton(make_automaton(np.zeros((1, VOCABULARY), np.int8), np.full(VOCABULARY, -1), [True]))
     for name in ("a", "b"):
         engine.open(name, SYSTEM)
@@ -262,7 +263,8 @@ def test_the_work_of_a_pass_grows_with_attention_alone(model, params):
     batch = jax.tree.map(lambda leaf: leaf[None], row)
 
     def operations(width):
-        pool, table = make_pool(model.config, width + 1), table_of([list(range(1, width + 1))], width, 1)
+        pool = jax.eval_shape(lambda: make_pool(model.config, width + 1))
+        table = table_of([list(range(1, width + 1))], width, 1)
         lowered = read_rows.lower(model, stacked, pool, table, np.array([5], np.int32), batch, np.array(ANSWERS))
         return lowered.cost_analysis()["flops"]
 
@@ -274,21 +276,22 @@ def test_the_work_of_a_pass_grows_with_attention_alone(model, params):
     assert products < middle - small < 1.5 * products
 
 
-def batch_of(config, width, rows=2):
-    """Arguments of `read_rows`: full streams of `width` pages, with an event and a branch of two leaves each."""
-    pages = [list(range(1 + width * row, 1 + width * (row + 1))) for row in range(rows)]
-    keys = iter(jax.random.split(jax.random.key(0), 2 * config.num_layers))
+def batch_of(config, width, rows):
+    """Arguments of `read_rows`: full streams of the same `width` pages, an event and a branch of two leaves."""
+    rng, pages = np.random.default_rng(0), range(1, width + 1)
     pool = jax.tree.map(
-        lambda leaf: jax.random.normal(next(keys), leaf.shape, leaf.dtype), make_pool(config, 1 + width * rows)
+        lambda leaf: jax.device_put(rng.normal(size=leaf.shape).astype(leaf.dtype)),
+        jax.eval_shape(lambda: make_pool(config, 1 + width)),
     )
+    table = table_of([[*pages[row:], *pages[:row]] for row in range(rows)], width, rows)
     row = lay_out([1] * 5, [Branch((1, 2), ((3, 4, 5), (6,)))], 64, 8)
     batch, lengths = jax.tree.map(lambda leaf: np.stack([leaf] * rows), row), np.full(rows, width * PAGE - 60, np.int32)
-    return pool, table_of(pages, width, rows), lengths, batch, np.array(ANSWERS)
+    return pool, table, lengths, batch, np.array(ANSWERS)
 
 
 def test_fused_attention_reads_the_same(model, params, monkeypatch):
     """The path of a GPU, with XLA's unfused implementation of the same function, against the one that runs here."""
-    given = unstack_layers(params), *batch_of(model.config, 3)
+    given = unstack_layers(params), *batch_of(model.config, 6, 4)
     expected = read_rows(model, *given)
     fused = mock.Mock(side_effect=lambda *args: flash.flash_cached(*args[:-1], "xla"))
     monkeypatch.setattr(kv_cache, "attention_path", lambda _: "cudnn")
@@ -306,8 +309,8 @@ def test_a_gpu_reads_without_scores_and_one_layers_pages_at_a_time(monkeypatch):
     monkeypatch.setattr(dispatch, "platform", lambda: "cuda")
     model = Qwen3(StudentConfig(vocab_size=VOCABULARY, dtype="bfloat16", **SIZES | {"num_layers": 3, "head_dim": 16}))
     width = 4
-    pool, *rest = batch_of(model.config, width)
-    given = unstack_layers(model.init(jax.random.key(0))), pool, *rest
+    pool, *rest = batch_of(model.config, width, 2)
+    given = jax.eval_shape(unstack_layers, model.abstract_params()), pool, *rest
     text = read_rows.trace(model, *given).lower(lowering_platforms=("cuda",)).as_text()
     assert set(re.findall(r"__cudnn\$(\w+)", text)) == {"fmhaScaleBiasSoftmax"}
     shapes = {tuple(map(int, found.split("x"))) for found in re.findall(r"tensor<([\dx]+)x(?:bf16|f32)>", text)}
@@ -322,7 +325,7 @@ def test_a_gpu_reads_without_scores_and_one_layers_pages_at_a_time(monkeypatch):
 
 
 def test_a_closed_stream_frees_its_pages(model, params):
-    engine = make(model, params, 8)
+    engine = make(model, params)
     for turn in range(5):
         engine.open(f"s{turn}", SYSTEM)
         engine.read([ReadRequest(f"s{turn}", [4] * 600, ())])
@@ -333,11 +336,11 @@ def test_a_closed_stream_frees_its_pages(model, params):
 
 
 def test_keep_of_one_drops_only_what_must_go(model, params):
-    engine = make(model, params, keep=1.0, budget=100)
+    engine = make(model, params, keep=1.0, budget=200)
     engine.open("a", SYSTEM)
-    for token in range(10):
+    for token in range(15):
         engine.read([ReadRequest("a", [token] * 20, (), 15)])
-    assert engine.tokens("a") == SYSTEM + [token for token in (6, 7, 8, 9) for _ in range(20)]
+    assert engine.tokens("a") == SYSTEM + [token for token in range(6, 15) for _ in range(20)]
 
 
 @pytest.mark.parametrize(

@@ -75,4 +75,4 @@ def test_each_token_is_the_likeliest_after_what_precedes_it(tiny):
     for prompt, new in zip(PROMPTS, written, strict=True):
         whole = np.zeros((1, 32), np.int32)
         whole[0, : len(prompt) + LIMIT] = prompt + new
-        assert new == likeliest(whole)[len(prompt) - 1 :][:LIMIT].tolist()
+        assert new == np.asarray(likeliest(whole))[len(prompt) - 1 :][:LIMIT].tolist()

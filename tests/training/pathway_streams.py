@@ -67,12 +67,12 @@ class Example:
     @classmethod
     def of(cls, streams):
         split = pack_split(streams, TEMPLATE, PackingConfig(512))
-        batch = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *split.rows)
+        batch = jax.tree.map(lambda *leaves: np.stack(leaves), *split.rows)
         model = Given(dataclasses.replace(RUN.model.config, hidden_dim=WIDTH))
         rng = np.random.default_rng(0)
         params = {
-            "embedding": jnp.asarray(rng.normal(size=(model.config.vocab_size, WIDTH)), jnp.float32),
-            "hidden": jnp.asarray(rng.normal(size=(*batch.tokens.shape, WIDTH)), jnp.float32),
+            "embedding": rng.normal(size=(model.config.vocab_size, WIDTH)).astype(np.float32),
+            "hidden": rng.normal(size=(*batch.tokens.shape, WIDTH)).astype(np.float32),
         }
         return cls(batch, Slots(model, TEMPLATE.yes, TEMPLATE.no, split.size.window), params)
 

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import tiny
 
@@ -31,13 +30,19 @@ jit = functools.partial(jax.jit, compiler_options=QUICK)
 
 @functools.cache
 def params():
-    """Returns fresh parameters of the tiny student."""
-    return jit(RUN.model.init)(jax.random.key(0))
+    """Returns parameters as fresh as those of the tiny student, which NumPy draws: nothing is compiled."""
+    rng, spread = np.random.default_rng(0), RUN.model.config.initializer_range
+
+    def one(path, leaf):
+        drawn = np.ones(leaf.shape) if path[-1].key == "weight" else spread * rng.normal(size=leaf.shape)
+        return jax.device_put(drawn.astype(leaf.dtype))
+
+    return jax.tree_util.tree_map_with_path(one, RUN.model.abstract_params())
 
 
 def batch_of(*rows):
     """Returns the training rows with these indices as one batch."""
-    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *(SPLIT.rows[row] for row in rows))
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *(SPLIT.rows[row] for row in rows))
 
 
 def slots(**student):

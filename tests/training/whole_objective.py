@@ -5,6 +5,7 @@ import jax
 from prism_jax.training.optimization.objective import Objective
 
 _sums = jax.jit(Objective.sums, static_argnums=0)  # operation by operation, they take longer to compile
+_total = jax.jit(Objective.total, static_argnums=0)
 
 
 def sums(params, batch, slots, config, point, width):
@@ -14,4 +15,4 @@ def sums(params, batch, slots, config, point, width):
 
 def objective(params, batch, slots, config, point, width):
     """Returns the total loss and a dictionary of its parts."""
-    return Objective(slots, config, point).total(sums(params, batch, slots, config, point, width))
+    return _total(Objective(slots, config, point), sums(params, batch, slots, config, point, width))

@@ -1,6 +1,5 @@
 import dataclasses
 
-import jax
 import numpy as np
 import pytest
 
@@ -23,8 +22,8 @@ def model(template):
 
 
 @pytest.fixture(scope="module")
-def params(model):
-    return model.init(jax.random.key(0))
+def params(model, draw_params):
+    return draw_params(model)
 
 
 def rows_of(model, params, template, streams, batch=4, context=2048):

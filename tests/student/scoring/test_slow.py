@@ -3,7 +3,6 @@
 import dataclasses
 import json
 
-import jax
 import numpy as np
 import pytest
 from full_pass import next_logits
@@ -26,8 +25,8 @@ LIMIT = 4
 
 
 @pytest.fixture(scope="module")
-def params(model):
-    return model.init(jax.random.key(3))
+def params(model, draw_params):
+    return draw_params(model)
 
 
 @pytest.fixture(scope="module")

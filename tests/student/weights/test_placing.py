@@ -98,7 +98,7 @@ def many_layers(draw_params):
         vocab_size=512, hidden_dim=128, num_layers=12, num_heads=8, num_kv_heads=8, head_dim=16, mlp_dim=256
     )
     model = Qwen3(config)
-    return model, draw_params(model)
+    return model, jax.device_get(draw_params(model))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

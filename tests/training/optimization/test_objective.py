@@ -24,7 +24,7 @@ SLOTS = Slots(RUN.model, RUN.template.yes, RUN.template.no, SPLIT.size.window, S
 
 
 def batch_of(rows):
-    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *rows)
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
 
 
 BATCH = batch_of(SPLIT.rows)
@@ -73,9 +73,9 @@ def test_each_part_of_the_burden_has_its_own_weight():
 
 
 def test_steps_without_a_need_label_are_not_in_the_burden():
-    judged = jnp.arange(BATCH.need_weight.shape[1]) % 2
+    judged = np.arange(BATCH.need_weight.shape[1], dtype=np.float32) % 2
     partly = BATCH._replace(need_weight=BATCH.need_weight * judged)
-    changed = partly._replace(y_need=jnp.where(judged, BATCH.y_need, 1 - BATCH.y_need))
+    changed = partly._replace(y_need=np.where(judged, BATCH.y_need, 1 - BATCH.y_need))
     burdens = [float(terms(batch=batch)[1]["burden"]) for batch in (BATCH, partly, changed)]
     assert burdens[0] != burdens[1] == burdens[2] > 0
 

@@ -1,6 +1,7 @@
 """The burden prices the slow pass that the operating point deploys, for students that train slow branches."""
 
 import dataclasses
+import functools
 import re
 
 import chex
@@ -29,6 +30,12 @@ def terms(point, loss=FOUND.loss, example=EXAMPLE):
     return float(total), {name: float(value) for name, value in found.items()}
 
 
+@functools.cache
+def without_price():
+    """Where it costs nothing, the slow pass is not priced, whatever the operating point."""
+    return terms(OperatingPoint(), dataclasses.replace(FOUND.loss, slow=0.0))
+
+
 @pytest.mark.slow
 def test_changing_the_margin_or_the_policy_changes_the_loss():
     totals = [terms(OperatingPoint(margin=margin))[0] for margin in (0.0, 0.05, 0.2, 0.5)]
@@ -44,7 +51,7 @@ def test_training_prices_the_slow_pass_exactly_where_the_operating_point_deploys
     (deployed,) = {row.policy for row in evaluate(make_scores(streams=20), point).policies if row.deployed}
     total, found = terms(point)
     assert (found["burden_slow"] > 0) == (deployed == "slow_on_margin")
-    without = terms(point, dataclasses.replace(FOUND.loss, slow=0.0))
+    without = without_price()
     assert "burden_slow" not in without[1]
     assert found["burden"] == pytest.approx(without[1]["burden"] + found["burden_slow"], rel=1e-6)
     assert total == pytest.approx(without[0] + FOUND.loss.burden * found["burden_slow"], rel=1e-6)
