@@ -27,8 +27,8 @@ from prism_jax.decision.calibration import CalibrationConfig, Temperature, apply
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.thinking import Moves
 from prism_jax.evaluation.fits import SIGNALS, Calibration, SignalFit, ThinkingFit, write_calibration
+from prism_jax.runs import pipeline
 from prism_jax.runs.export import RULE, export_base, export_run
-from prism_jax.runs.pipeline import train_and_evaluate
 from prism_jax.runtime.dataclass_config import ConfigError
 from prism_jax.runtime.digests import write_digests
 from prism_jax.scores.joining import read_all
@@ -65,7 +65,7 @@ KINDS = [pytest.param(True, id="qwen3"), pytest.param(False, id="llama, untied",
 def exported(request, tmp_path_factory):
     folder = epath.Path(tmp_path_factory.mktemp("export"))
     student = dataclasses.replace(CONFIG.student, qk_norm=request.param, tied=request.param)
-    train_and_evaluate(dataclasses.replace(CONFIG, student=student), Workdir(folder / "run"), report=False)
+    pipeline.train_and_evaluate(dataclasses.replace(CONFIG, student=student), Workdir(folder / "run"), report=False)
     export_run(folder / "run", folder / "exported")
     return folder, "Qwen3ForCausalLM" if request.param else "LlamaForCausalLM"
 
@@ -191,7 +191,7 @@ def test_training_starts_from_what_was_exported(exported, tmp_path):
     student = StudentConfig(remat="full")
     training = dataclasses.replace(CONFIG.training, start=str(folder / "exported"), learning_rate=1e-30)
     config = dataclasses.replace(CONFIG, student=student, prompt=PromptConfig(system="Watch."), training=training)
-    train_and_evaluate(config, Workdir(epath.Path(tmp_path) / "run"), report=False)
+    pipeline.train_and_evaluate(config, Workdir(epath.Path(tmp_path) / "run"), report=False)
     first, again = (Workdir(workdir).load_config() for workdir in (folder / "run", epath.Path(tmp_path) / "run"))
     assert again.student == dataclasses.replace(first.student, remat="full")
     for name in ("scores.parquet", "tokenizer.json"):
@@ -278,6 +278,16 @@ def test_another_calibrator_reaches_prism_json_with_its_formula(exported, tmp_pa
     assert "temperatures" not in prism
     for word in {"platt": ("scale", "bias"), "isotonic": ("y over x",), "grouped": ("pooled",)}[calibrator]:
         assert word in prism["probability"]
+
+
+def test_a_folder_of_another_run_is_refused_before_a_step_is_compiled(exported, monkeypatch):
+    monkeypatch.setattr(pipeline, "plan", lambda *_: pytest.fail("the step was planned"))
+    workdir = Workdir(exported[0] / "run")
+    other = dataclasses.replace(workdir.load_config(), decision=OperatingPoint(c_fn=3.0))
+    with pytest.raises(
+        ConfigError, match=r"config\.decision\.c_fn: found 2\.0, expected 3\.0; the folder holds a run of"
+    ):
+        pipeline.train_run(other, workdir)
 
 
 def test_maps_of_another_meaning_of_need_are_not_exported(exported, tmp_path):

@@ -133,6 +133,8 @@ def train_run(
         cannot be used.
     """
     run = resolve(config, workdir)
+    if distributed.is_first():
+        workdir.expect_own(run.config)  # before fields are written or a step is compiled
     job = plan(run, with_own_fields(run))
     if to_evaluate:
         check_evaluable(run)

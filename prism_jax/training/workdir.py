@@ -62,13 +62,16 @@ class Workdir:
         place = f"{self.config}: config"
         return from_config_dict(RunConfig, read_object(self.config, "prism_jax.train", ConfigError), place)
 
+    def expect_own(self, config: RunConfig) -> None:
+        """ConfigError, as `expect_config` has it, if the folder holds a run of another config."""
+        if self.config.exists():
+            expect_config(self.load_config(), config, str(self.config))
+
     def claim(self, config: RunConfig) -> None:
         """Writes config.json, unless there is one, which must be as `expect_config` demands."""
-        if self.config.exists():
-            saved = self.load_config()
-            expect_config(saved, config, str(self.config))
-            if saved == config:
-                return
+        self.expect_own(config)
+        if self.config.exists() and self.load_config() == config:
+            return
         self.path.mkdir(parents=True, exist_ok=True)
         write_json(self.config, to_dict(config))
 
