@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import pathlib
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -79,7 +79,9 @@ def judge(config: JudgesConfig, options: Mapping[str, Any]) -> None:
         )
     for path in options["against"]:
         judges = list(dict.fromkeys(vote.judge for vote in read_votes(path)))
-        files[_new_name(path, files)] = _ballots(path, judges, judged, config.most_events, prompt)
+        stem = pathlib.PurePath(path).stem
+        name = path if stem in files or stem == HUMAN_PANEL else stem
+        files[name] = _ballots(path, judges, judged, config.most_events, prompt)
     every = [ballots for of_file in files.values() for ballots in of_file.values()]
     names = {*files, *(name for ballots in every for name in ballots.judges)}
     if human is not None and (same := names.intersection(human.judges)):
@@ -140,12 +142,6 @@ def _panels(files: Mapping[str, Mapping[str, Ballots]]) -> dict[str, Ballots]:
             words = kind if kinds.count(kind) == 1 else prompt
             panels[name if len(kinds) == 1 else f"{name}, {words}"] = ballots[prompt]
     return panels
-
-
-def _new_name(path: str, names: Collection[str]) -> str:
-    """The file's name without its ending, or the whole path where that is taken."""
-    name = pathlib.PurePath(path).stem
-    return path if name in names or name == HUMAN_PANEL else name
 
 
 def _judged(labelled: Sequence[Stream], scores: Scores | None) -> tuple[Scores, int]:

@@ -194,7 +194,8 @@ def _import(folder: epath.Path, options: Mapping[str, Any]) -> None:
     content = read_file(options["import_people"]) if options["import_people"] else None
     population = None if content is None else content.population
     waiting, said = 0, []
-    with StateStore(folder, partitions=_partitions(folder, options), population=population) as store:
+    partitions = options["partitions"] or (None if partition_files(folder) else 1)  # a new store has one by default
+    with StateStore(folder, partitions=partitions, population=population) as store:
         if options["import_records"]:
             moved = import_records(store, options["import_records"], options["input"], keep_texts=options["keep_texts"])
             waiting, said = moved.waiting, [f"{moved.records} records of {moved.streams} streams"]
@@ -202,11 +203,6 @@ def _import(folder: epath.Path, options: Mapping[str, Any]) -> None:
             said.append(f"{import_people(store, content, options['import_records'])} people")
     more = f"; {waiting} events of the input were not decided on yet" if waiting else ""
     print(f"{' and '.join(said)} in {folder}{more}")
-
-
-def _partitions(folder: epath.Path, options: Mapping[str, Any]) -> int | None:
-    """The number of partitions of a store to import into: one for a new one, where nothing else is said."""
-    return options["partitions"] or (None if partition_files(folder) else 1)
 
 
 def forget(store: StateStore, person: str, records: Sequence[str] = (), gone: Sequence[str] = ()) -> None:

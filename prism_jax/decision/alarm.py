@@ -126,7 +126,8 @@ def pooled_along(
         return np.cumsum(change)
     _, joined, code = np.unique(person, return_index=True, return_inverse=True)
     place = np.argsort(np.argsort(joined))[code]
-    total = np.cumsum(change * _weights(len(joined))[place])
+    n = np.arange(1, len(joined) + 1)  # people in the order in which they joined; their weights sum to 1 - 1 / (n + 1)
+    total = np.cumsum(change * (1 / (n * (n + 1)))[place])
     return np.log(np.maximum(1 + total, np.finfo(float).tiny))
 
 
@@ -140,9 +141,3 @@ def first_alarm(log_m: Float[np.ndarray, "*n steps"], alpha: float, family: int 
         raise ValueError(f"alpha, family: found {alpha} and {family}, expected a number in (0, 1) and at least 1")
     rings: Bool[np.ndarray, "..."] = np.asarray(log_m) >= np.log(family / alpha)
     return np.where(rings.any(axis=-1), rings.argmax(axis=-1) + 1, -1)
-
-
-def _weights(people: int) -> Float[np.ndarray, " people"]:
-    """Weights of the people in the order in which they joined; they sum to 1 - 1 / (people + 1)."""
-    n = np.arange(1, people + 1)
-    return 1 / (n * (n + 1))

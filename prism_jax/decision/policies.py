@@ -66,10 +66,6 @@ def acceptance_threshold(p_need: Any, c_fa: Any, c_fn: Any) -> Any:
     return c_fa / (c_fa + p_need * c_fn)
 
 
-def _dynamic_threshold(p_need: Any, c_fa: Any, c_fn: Any, _: Any) -> Any:
-    return np.where(p_need > 0, acceptance_threshold(p_need, c_fa, c_fn), np.inf)
-
-
 def _product_threshold(p_need: Any, c_fa: Any, c_fn: Any, _: Any) -> Any:
     """At p_need = share the policy requires p_accept = 1; below it no p_accept suffices."""
     share = c_fa / (c_fa + c_fn)
@@ -96,7 +92,7 @@ POLICIES: dict[str, Policy] = {
         "dynamic",
         "Offers where p_accept reaches C_FA / (C_FA + p_need C_FN): the gate of the paper's Eq. 1.",
         signals=lambda p_need, p_accept, base_rate: (p_need, p_accept),
-        threshold=_dynamic_threshold,
+        threshold=lambda p_need, c_fa, c_fn, _: np.where(p_need > 0, acceptance_threshold(p_need, c_fa, c_fn), np.inf),
     ),
     "product": Policy(
         "product",

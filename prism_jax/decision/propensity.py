@@ -46,14 +46,9 @@ def check_positivity(logged: Vector, propensity: Vector, weight: Vector | None =
         return
     chosen, e = arrays.host(logged), arrays.host(propensity)
     rows = arrays.host(weight) > 0 if weight is not None else chosen == chosen
-    for index in rows.nonzero()[0][_bad_rows(chosen[rows], e[rows])][:1]:
+    good = ((chosen == 0) | (chosen == 1)) & (e > 0) & (e <= 1) & ~((chosen == 0) & (e == 1))
+    for index in (rows & ~good).nonzero()[0][:1]:
         raise ValueError(
             f"propensity: found e = {e[index]} with A = {chosen[index]} at index {index}, expected A of 0 or 1, "
             "e in (0, 1], and A = 1 where e = 1"
         )
-
-
-def _bad_rows(chosen: Any, e: Any) -> Any:
-    """Whether each row violates the condition of `check_positivity`."""
-    good = ((chosen == 0) | (chosen == 1)) & (e > 0) & (e <= 1) & ~((chosen == 0) & (e == 1))
-    return ~good

@@ -193,7 +193,8 @@ def decide_by_value(
         arrays.check_probability(name, p)
     arrays.check_costs(c_fa, c_fn, *fast)
     check_moves(moves)
-    _check_price(price, tokens)
+    arrays.check_range("price", price, 0.0, np.inf, "a finite price of at least 0")
+    arrays.check_range("tokens", tokens, 0.0, np.inf, "a finite number of tokens above 0", open_low=True)
     arrays.check_costs(c_fa, c_fn, *slow)
     fast, slow = (Pass(*map(arrays.as_float, of)) for of in (fast, slow))
     _, c_fa, c_fn, *moments, price, tokens = arrays.as_floats(c_fa, c_fn, *moves, price, tokens)
@@ -209,11 +210,6 @@ def by_value_unchecked(
     decisions = [gate.intervene_unchecked(of.accept, of.accept * of.need, c_fa, c_fn) for of in (slow, fast)]
     xp = arrays.namespace(thinks, *decisions)
     return xp.where(thinks, *decisions)[()], thinks
-
-
-def _check_price(price: Any, tokens: Any) -> None:
-    arrays.check_range("price", price, 0.0, np.inf, "a finite price of at least 0")
-    arrays.check_range("tokens", tokens, 0.0, np.inf, "a finite number of tokens above 0", open_low=True)
 
 
 def _checked(p_need: Any, p_accept: Any, c_fa: Any, c_fn: Any, **others: Any) -> tuple[Any, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Float64, Int, Shaped
@@ -154,7 +154,8 @@ def judged_units(
     )
     units = {}
     for family in families:
-        decided_on = Pass(*(_as_steps(p, fast.need) for p in audbc.policy_signals(*fast, policy=family.policy)))
+        own = audbc.policy_signals(*fast, policy=family.policy)  # either may be one number for all steps
+        decided_on = Pass(*(np.broadcast_to(np.asarray(p, np.float64), len(fast.need)) for p in own))
         first = risk.first_gate_with_slow(decided_on, slow, ratios, family.margin)
         course = Course(*(index.astype(np.int16) for index in first))  # at most `risk.MOST_RULES`
         units[family] = Units(family, course, *answers, missed, names, unit, np.ones(len(unit)), int((~mask).sum()))
@@ -164,11 +165,6 @@ def judged_units(
 def _signals(steps: Scores, calibration: Calibration, thinking: Thinking) -> Pass:
     """Calibrated need and acceptance of one pass."""
     return Pass(calibration.calibrated("need", thinking, steps), calibration.calibrated("accept", thinking, steps))
-
-
-def _as_steps(signal: Any, steps: Float64[np.ndarray, "steps"]) -> Float64[np.ndarray, "steps"]:
-    """A signal that may be a constant, as one number per step."""
-    return np.broadcast_to(np.asarray(signal, np.float64), len(steps))
 
 
 def _answers(steps: Scores, labelled: Bool[np.ndarray, "steps"]) -> Answers:

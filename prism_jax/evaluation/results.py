@@ -196,7 +196,8 @@ class Evaluation:
         for row in self.policies:
             if (row.policy, row.form) == (name, form):
                 return row
-        raise KeyError(f"policy {name!r} on {form or 'no'} signals: expected one of {self._names()}")
+        names = ", ".join(f"{row.policy} ({row.form})" if row.form else row.policy for row in self.policies)
+        raise KeyError(f"policy {name!r} on {form or 'no'} signals: expected one of {names}")
 
     @property
     def deployed(self) -> PolicyRow:
@@ -235,9 +236,6 @@ class Evaluation:
         tree = {name: _plain(getattr(self, name)) for name in names if name not in optional or optional[name]}
         tree |= {"caution": self.caution} if self.caution else {}
         return tree if self.base is None else tree | {"base": self.base.to_dict()}
-
-    def _names(self) -> str:
-        return ", ".join(f"{row.policy} ({row.form})" if row.form else row.policy for row in self.policies)
 
 
 def doubt(row: PolicyRow) -> str:

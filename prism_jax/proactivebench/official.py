@@ -103,14 +103,14 @@ def score_traces(
     category; None is one category "all" of every trace. The mode `official` leaves out categories with a missing
     stream, as the published script does.
     """
-    scores = []
+    scores, cells_of = [], _official if mode == "official" else _fixed
     for name, streams in (categories or {"all": tuple(traces)}).items():
         missing = tuple(stream for stream in streams if stream not in traces)
         if missing and mode == "official":
             continue
         present = [stream for stream in streams if stream in traces]
         cells = [
-            _cells(event, judged.get((stream, number), Verdicts()), mode)
+            cells_of(event, judged.get((stream, number), Verdicts()))
             for stream in present
             for number, event in enumerate(traces[stream])
         ]
@@ -150,10 +150,6 @@ def _rates(counts: Counts, answers_of_kind: tuple[int, int], mode: Mode) -> dict
     if any(answers and not verdicts for answers, verdicts in zip(answers_of_kind, judged, strict=True)):
         rates |= dict.fromkeys(("Recall", "Accuracy", "F1-Score"), math.nan)
     return rates
-
-
-def _cells(event: TraceEvent, verdicts: Verdicts, mode: Mode) -> _Cells:
-    return _official(event, verdicts) if mode == "official" else _fixed(event, verdicts)
 
 
 def _official(event: TraceEvent, verdicts: Verdicts) -> _Cells:
@@ -231,8 +227,7 @@ def _of_labels(event: TraceEvent, step: Step) -> Verdicts:
     silence = None if step.y_need is None else step.y_need == 0
     labels = {offer.text: offer.y_accept == 1 for offer in step.candidates if offer.text and offer.y_accept is not None}
     predictions = official_predictions(event)
-    return Verdicts(tuple(silence if text is None else _label(text, labels) for text in predictions), silence)
-
-
-def _label(prediction: object, labels: Mapping[str, bool]) -> bool | None:
-    return labels.get(prediction) if isinstance(prediction, str) else None
+    verdicts = (
+        silence if text is None else labels.get(text) if isinstance(text, str) else None for text in predictions
+    )
+    return Verdicts(tuple(verdicts), silence)

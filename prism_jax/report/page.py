@@ -115,7 +115,7 @@ def _share(value: float) -> str:
 def headlines(evaluation: Evaluation) -> list[Headline]:
     """The numbers at the top: of the deployed policy, and of the fast pass's calibrated signals."""
     row = evaluation.deployed
-    better, cost = _better_constant(evaluation)
+    cost, better = min((evaluation.policy(name).realised_cost, name) for name in ("always", "never"))
     against = f"{better} {tables.number(cost)}{doubt(evaluation.policy(better))}"
     if row.expected_cost is not None:
         against += f", Bayes {tables.number(evaluation.policy('bayes').realised_cost)}"
@@ -123,7 +123,8 @@ def headlines(evaluation: Evaluation) -> list[Headline]:
     if row.gap_closed is not None:
         labels = f"{tables.percent(row.gap_closed_realised)} % on this split's labels"
         shown.append(Headline(tables.percent(row.gap_closed), "%", "of the gap to Bayes closed", labels))
-    shown.append(Headline(tables.percent(row.speak_rate), "%", "of steps with an offer", _slow_note(row.slow_rate)))
+    slow = "no slow pass" if row.slow_rate is None else f"slow pass on {tables.percent(row.slow_rate)} %"
+    shown.append(Headline(tables.percent(row.speak_rate), "%", "of steps with an offer", slow))
     shown.append(Headline(tables.percent(row.dismissed), "%", "of offers dismissed", _false_alarm(evaluation)))
     shown.append(Headline(tables.percent(row.recall), "%", "recall", f"precision {tables.percent(row.precision)} %"))
     for signal in evaluation.signals:
@@ -198,13 +199,3 @@ def _false_alarm(evaluation: Evaluation) -> str:
     """The offers that were wrong in the paper's sense, where need makes them more than the dismissed ones."""
     share = _share(evaluation.deployed.false_alarm)
     return f"not needed or dismissed: {share}" if evaluation.has_need else "not accepted"
-
-
-def _better_constant(evaluation: Evaluation) -> tuple[str, float]:
-    costs = {name: evaluation.policy(name).realised_cost for name in ("always", "never")}
-    better = min(costs, key=lambda name: costs[name])
-    return better, costs[better]
-
-
-def _slow_note(slow_rate: float | None) -> str:
-    return "no slow pass" if slow_rate is None else f"slow pass on {tables.percent(slow_rate)} %"

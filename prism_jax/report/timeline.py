@@ -104,6 +104,7 @@ def timeline(evaluation: Evaluation, name: str, stream: Stream | None) -> Timeli
         moments = {row: dataclasses.replace(moments[row], time=clock(times[row] - times[rows[0]])) for row in rows}
     sentences = {row: _sentence(moments[row], evaluation.has_need) for row in rows}
     places = {row: x(i) for i, row in enumerate(rows)}
+    thresholds = enumerate(np.minimum(trace.threshold[rows], 1.0))  # horizontal across each step
 
     def marks(values: np.ndarray, kind: str = "") -> list[Mark]:
         return [Mark(places[row], y(values[row]), sentences[row], kind or _kind(trace, row)) for row in rows]
@@ -121,18 +122,13 @@ def timeline(evaluation: Evaluation, name: str, stream: Stream | None) -> Timeli
         y=y,
         need=line(trace.p_need),
         accept=line(trace.p_accept),
-        threshold=_staircase(x, y, np.minimum(trace.threshold[rows], 1.0)),
+        threshold=polyline([(x(i + side), y(value)) for i, value in thresholds for side in (-0.5, 0.5)]),
         need_marks=marks(trace.p_need, "need"),
         accept_marks=marks(trace.p_accept),
         strip=[(places[row], moments[row], sentences[row]) for row in rows],
         moments=_with_events(trace, rows, moments, stream),
         has_need=evaluation.has_need,
     )
-
-
-def _staircase(x: Scale, y: Scale, values: np.ndarray) -> str:
-    """A path that is horizontal across each step."""
-    return polyline([(x(i + side), y(value)) for i, value in enumerate(values) for side in (-0.5, 0.5)])
 
 
 def _kind(trace: Trace, row: int) -> str:

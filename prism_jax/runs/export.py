@@ -99,7 +99,8 @@ def export_run(
     prism |= {"checkpoint": trained.step, "responses": _writes_responses(workdir, config)}
     with new_folder(output) as folder:
         if adapter:
-            save_adapters(folder, Qwen3(model.config, lora), trained.params, base=_for_peft(base), dtype=dtype)
+            absolute = str(epath.Path(base).resolve())  # PEFT takes a relative path for a name on a hub
+            save_adapters(folder, Qwen3(model.config, lora), trained.params, base=absolute, dtype=dtype)
             prism["base_sha256"] = config.training.start_sha256
         else:
             _save_student(folder, template, Pretrained(model, trained.params), prism, dtype)
@@ -170,11 +171,6 @@ def sample_of(template: Template, student: Pretrained) -> list[dict[str, Any]]:
         {"ids": prompt, "log_odds": float(end[template.yes] - end[template.no])}
         for prompt, end in zip(prompts, ends, strict=True)
     ]
-
-
-def _for_peft(base: str) -> str:
-    """The base as PEFT looks for it: an absolute path, because it takes a relative one for a name on a hub."""
-    return str(epath.Path(base).resolve())
 
 
 def calibration_of(path: epath.Path, need_target: str) -> Calibration:

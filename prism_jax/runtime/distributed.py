@@ -110,7 +110,9 @@ def cache_folder(requested: str | None, environment: dict[str, str]) -> str | No
     if requested or environment.get("JAX_COMPILATION_CACHE_DIR"):
         return requested or environment["JAX_COMPILATION_CACHE_DIR"]
     base = environment.get("XDG_CACHE_HOME") or str(pathlib.Path(environment.get("HOME", "~")).expanduser() / ".cache")
-    return str(pathlib.Path(base) / "prism_jax" / _machine())
+    # Machines that can run each other's programs share a name: unlike ones may share a home directory.
+    machine = f"{platform.machine()}-{hashlib.sha256(processor_features().encode()).hexdigest()[:8]}"
+    return str(pathlib.Path(base) / "prism_jax" / machine)
 
 
 def writable_by_others(folder: str) -> str | None:
@@ -133,11 +135,6 @@ def writable_by_others(folder: str) -> str | None:
         if place == path and status.st_uid not in (os.geteuid(), 0):
             return f"{place} owned by another user (id {status.st_uid})"
     return None
-
-
-def _machine() -> str:
-    """A name common to machines that can run each other's programs: unlike machines may share a home directory."""
-    return f"{platform.machine()}-{hashlib.sha256(processor_features().encode()).hexdigest()[:8]}"
 
 
 def processor_features() -> str:

@@ -226,7 +226,7 @@ class _Reader:
                 packed = []
             digest.update(line)
             self.sha256.update(line)
-            self.ids.append(_hash(stream.id))
+            self.ids.append(int.from_bytes(hashlib.blake2b(stream.id.encode(), digest_size=8).digest(), "little"))
             self.decisions += sum(len(step.candidates) for step in stream.steps)
             offset += len(line)
             streams += bool(stream.steps)
@@ -237,10 +237,6 @@ class _Reader:
         if streams:
             lines = number + 1 - first
             self.pieces.append(Piece(self.path, begin, first, lines, streams, digest.hexdigest(), keep(packed)))
-
-
-def _hash(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
 def _refuse_repeated(files: Sequence[InputFile], ids: Sequence[array.array]) -> None:

@@ -120,7 +120,7 @@ def check_settings(sheets: Sequence[Sheet]) -> list[Finding]:
     for sheet, row in rows:
         for name, cell in row.cells.items():
             reference_sheet, reference = first.setdefault((row.setting, name), (sheet, row))
-            if _differ(reference.cells[name], cell):
+            if abs(reference.cells[name].value - cell.value) > max(reference.cells[name].unit, cell.unit):
                 pair = (reference_sheet.name, reference.name, sheet.name, row.name, row.setting)
                 different.setdefault(pair, []).append(_both(name, reference.cells[name], cell))
     findings = []
@@ -129,10 +129,6 @@ def check_settings(sheets: Sequence[Sheet]) -> list[Finding]:
         arithmetic = f"{setting}: {'; '.join(words)}"
         findings.append(Finding(table, f"{row_name}; {place}", "one setting, one result", "impossible", arithmetic))
     return findings
-
-
-def _differ(first: Printed, second: Printed) -> bool:
-    return abs(first.value - second.value) > max(first.unit, second.unit)
 
 
 def _both(name: str, first: Printed, second: Printed) -> str:

@@ -131,7 +131,7 @@ def count_on_host(
 
 def host_slow_range(signals: BothPasses, margin: Any, grid: CostGrid) -> tuple[np.ndarray, np.ndarray]:
     """`slow_range` of NumPy signals at one margin, [n] each."""
-    blocks = list(_at(signals, margin, grid))
+    blocks = list(_one_ahead(_blocks(signals, np.full(1, margin, grid.costs.dtype), grid)))
     return np.concatenate([block.start[0] for block in blocks]), np.concatenate([block.stop[0] for block in blocks])
 
 
@@ -180,11 +180,6 @@ def _blocks(signals: BothPasses, margins: np.ndarray, grid: CostGrid) -> Iterato
                 ranges = cost_search.compiled_slow_range(part[0], part[1], fast, of[:, None], grid)
             start, stop = (np.asarray(index)[:real, :valid] for index in ranges)
             yield _Block(rows, margin, slow, start, stop)
-
-
-def _at(signals: BothPasses, margin: Any, grid: CostGrid) -> Iterator[_Block]:
-    """The blocks of one margin."""
-    return _one_ahead(_blocks(signals, np.full(1, margin, grid.costs.dtype), grid))
 
 
 def _one_ahead(blocks: Iterator[_Block]) -> Iterator[_Block]:

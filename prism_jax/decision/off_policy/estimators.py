@@ -63,7 +63,7 @@ def difference_terms(
     if estimator == "ips":
         return weight * d - log_terms
     if estimator == "dr":
-        return _target(target, model) + weight * (d - _known(model)) - log_terms
+        return target * _known(model) + weight * (d - _known(model)) - log_terms
     return (
         _self_normalised(target, weight, d, weight_sums(target, logged, d, most) if sums is None else sums) - log_terms
     )
@@ -135,10 +135,6 @@ def _self_normalised(target: Rows, weight: Rows, outcome: Rows, sums: WeightSums
         raise ValueError("snips: found no row that both policies offer, expected some")
     mean = weighted / total
     return weight * (outcome - mean) * (targets / total) + target * mean
-
-
-def _target(target: Rows, model: Rows | None) -> Rows:
-    return target * _known(model)
 
 
 def _known(model: Rows | None) -> Rows:

@@ -68,6 +68,7 @@ def assemble(
     policies = policy_sums.rows_of(sums["policies"], deployed, plan.slow)
     costs = [column("policy", *name) for name in sums["policies"]]
     number = (sums["counts"]["judged"], len(sums["counts"]["streams"]))
+    groups = sorted(sums["groups"], key=lambda name: (breakdowns.COLUMNS.index(name[0]), name[1]))
     across = ratios.ratios_of(*_ratios(plan, settings, sums, bounds), deployed, number, plan.no_area)
     evaluation = Evaluation(
         point=plan.point,
@@ -75,7 +76,7 @@ def assemble(
         policies=with_intervals(policies, units.cells([*costs, "weight"]), max(plan.point.c_fa, plan.point.c_fn)),
         ratios=across,
         signals=tuple(_signal_rows(plan, ranks, sums["signals"], bounds)),
-        groups=tuple(sums["groups"][name].row(*name, plan.has_need) for name in sorted(sums["groups"], key=_in_order)),
+        groups=tuple(sums["groups"][name].row(*name, plan.has_need) for name in groups),
         switched_off=(*plan.off.values(), *([across.no_area] if across.no_area else [])),
         trace=breakdowns.trace(data),
         triggers=_triggers(plan, scan, ranks, sums) if plan.fitted_on else None,
@@ -95,10 +96,6 @@ def _bounds(plan: Plan, bounds: Mapping[str, float]) -> dict[str, float]:
     if plan.exact:
         return {}
     return {name: bound for name, bound in bounds.items() if not plan.unbounded_maps or ".raw." in name}
-
-
-def _in_order(name: tuple[str, str]) -> tuple[int, str]:
-    return breakdowns.COLUMNS.index(name[0]), name[1]
 
 
 def _shown(beginning: Beginning) -> Scores:

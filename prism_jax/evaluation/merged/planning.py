@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +18,7 @@ from prism_jax.evaluation.facts import incomparable, missing, unweighted
 from prism_jax.evaluation.fits import Calibration, SignalFit, ThinkingFit
 from prism_jax.evaluation.merged.histograms import Grid, Rows, by_bin, by_label, temperature_error
 from prism_jax.evaluation.merged.scan import MOST_VALUES, SIGNALS
-from prism_jax.evaluation.merged.states import State, Streams, merge
+from prism_jax.evaluation.merged.states import State, merge
 from prism_jax.evaluation.need import certain_need
 from prism_jax.evaluation.policy_rows import Whole
 from prism_jax.evaluation.splits import CALIBRATION, TEST, without_split
@@ -38,7 +39,8 @@ def check(state: State, *, exact: bool = False) -> None:
         all rows fit into memory (`exact`), and for offers that were not made, without a propensity.
     """
     check_structure(state)
-    counted = (*((name, state[name]) for name in ("splits", "fits")), ("domain, persona", _groups(state)))
+    groups = state["test"]["groups"] if "test" in state else {}
+    counted = (("splits", state["splits"]), ("fits", state["fits"]), ("domain, persona", groups))
     for name, values in () if exact else counted:
         if len(values) > MOST_VALUES:
             raise ScoresError(f"found {len(values)} different values, expected at most {MOST_VALUES}", name)
@@ -64,7 +66,8 @@ def check_structure(state: State) -> None:
     if any(part.returning for part in streams):
         raise OutOfOrderError("found steps of one stream that do not follow each other", "stream")
     for what, parts, within in (("streams", streams, "a stream"), ("people", people, "a person")):
-        divided = sum(part.divided for part in parts) + _in_two(parts)
+        divided = sum(part.divided for part in parts)
+        divided += sum(part.shared(other) for part, other in itertools.combinations(parts, 2))
         if divided:
             column = "stream" if what == "streams" else "person"
             raise ScoresError(
@@ -77,14 +80,6 @@ def check_structure(state: State) -> None:
                 ),
                 column,
             )
-
-
-def _groups(state: State) -> State:
-    return state["test"]["groups"] if "test" in state else {}
-
-
-def _in_two(parts: list[Streams]) -> int:
-    return sum(parts[i].shared(parts[j]) for i in range(len(parts)) for j in range(i))
 
 
 def has_need(state: State) -> bool:

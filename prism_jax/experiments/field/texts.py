@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from prism_jax.experiments.field.interface import Baseline, Fold, Run, rows_of_streams
-from prism_jax.experiments.field.material import Material
 from prism_jax.labelling.teacher.text_calibrator import candidate_fields
 from prism_jax.labelling.teacher.text_fit import accept_examples, fit_text_map
 from prism_jax.scores import Scores
@@ -19,8 +18,9 @@ def score_offers(fold: Fold, run: Run) -> Scores:
     return Scores.from_rows(rows_of_streams(fold.test, None, p, split="test", fold=fold.number, calibrated=True))
 
 
-def _misfit(source: Material) -> str:
-    return "" if next(accept_examples(source.streams), None) else "no texts of offers"
-
-
-OFFERS = Baseline("offers", "words of the offer alone", score_offers, misfit=_misfit)
+OFFERS = Baseline(
+    "offers",
+    "words of the offer alone",
+    score_offers,
+    misfit=lambda source: "" if next(accept_examples(source.streams), None) else "no texts of offers",
+)

@@ -73,7 +73,8 @@ class Tally:
         """The number of this name, from the columns and totals of all steps; None while these are gathered."""
         self.check_steps(data)
         if name not in self.kept:
-            self.kept[name] = compute(*self._gathered(name, gather))
+            columns, totals = gather()
+            self.kept[name] = compute(_cells(columns), totals)
         return self.kept[name]
 
     def area(self, name: str, data: EvaluationData, sweep: Callable[[], Sweep]) -> Number:
@@ -93,11 +94,6 @@ class Tally:
             return ""
         unit = 10.0 ** math.floor(math.log10(100 * self.bound))
         return f"AUDBC is within {unit * math.ceil(100 * self.bound / unit):.1g} points of the rows' own."
-
-    def _gathered(self, name: str, gather: Callable[[], Gathered]) -> tuple[Units, Mapping[str, Any]]:
-        """What a number is computed from."""
-        columns, totals = gather()
-        return _cells(columns), totals
 
     def _curve(self, name: str, data: EvaluationData, sweep: Callable[[], Sweep]) -> tuple[Area, Units]:
         """What an area and its interval are computed from."""

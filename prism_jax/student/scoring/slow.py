@@ -55,16 +55,15 @@ def write_fields(writer: Writer, streams: Sequence[Stream], *, context: int, lim
     opening = template.opening()
     work = [Continued(p.row.trunk, [(int(p.row.stop[slot]), opening) for slot in p.row.need_slot]) for p in parts]
     texts = iter([fields for part in writer.write(work, spans, LINE) for fields in part])
-    return [map_steps(stream, lambda step: _with_fields(step, next(texts))) for stream in streams]
+    return [
+        map_steps(stream, lambda step: dataclasses.replace(step, rationale=fields_of(next(texts))))
+        for stream in streams
+    ]
 
 
 def fields_of(texts: Sequence[str]) -> dict[str, str]:
     """The fields from the texts that were written, in order, as one line each without spaces around it."""
     return {name: " ".join(text.split()) for name, text in zip(SLOW_FIELDS, texts, strict=True)}
-
-
-def _with_fields(step: Step, texts: Sequence[str]) -> Step:
-    return dataclasses.replace(step, rationale=fields_of(texts))
 
 
 def right_fields(written: Step, reference: Step) -> dict[str, bool] | None:

@@ -39,10 +39,8 @@ class Writer:
         """Keeps a copy of the parameters, with the layers unstacked."""
         self.model, self.template, self.batch = student.model, student.template, batch
         self._params = unstack_layers(student.params, self.model.config.compute)
-        self._automaton = functools.cache(self._compile)
-
-    def _compile(self, grammar: Grammar) -> DeviceAutomaton:
-        return DeviceAutomaton(over_tokens(grammar, self.template.tokenizer, self.model.config.vocab_size))
+        tokenizer, size = self.template.tokenizer, self.model.config.vocab_size
+        self._automaton = functools.cache(lambda grammar: DeviceAutomaton(over_tokens(grammar, tokenizer, size)))
 
     def write(self, work: Sequence[Continued], spans: Sequence[Span], grammar: Grammar) -> list[list[list[str]]]:
         """Continues every branch by the spans; returns for every trunk and branch the text of each span.
