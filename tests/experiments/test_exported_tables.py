@@ -13,7 +13,7 @@ from prism_jax.decision import gate
 from prism_jax.decision.calibration import Temperature
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol
-from prism_jax.experiments.paper import exported, latency, latency_pareto, runner
+from prism_jax.experiments.paper import exported, latency, pareto, runner
 from prism_jax.experiments.paper.study import SkippedError
 from prism_jax.runtime.dataclass_config import to_dict
 from prism_jax.scores import Scores
@@ -67,12 +67,12 @@ def test_policies_spend_what_their_passes_took_by_the_exports_own_maps_and_costs
 
 @pytest.mark.slow
 def test_the_frontier_takes_labels_from_the_streams_or_says_that_there_are_none(timed):
-    (sheet,) = latency_pareto.make(timed.study(None, SETTINGS)).sheets
+    (sheet,) = pareto.by_seconds(timed.study(None, SETTINGS)).sheets
     assert len(sheet.lines) == 16 and "yes" in {line.cells["frontier"] for line in sheet.lines}
     study = timed.study(None, SETTINGS)
     data = dataclasses.replace(study.at(), steps=Scores.from_columns(_unlabelled(study.at().steps)))
     with pytest.raises(SkippedError, match="labels: found no step with both"):
-        latency_pareto.make(dataclasses.replace(study, prepared=(data, {})))
+        pareto.by_seconds(dataclasses.replace(study, prepared=(data, {})))
 
 
 def _unlabelled(scores):
@@ -88,7 +88,7 @@ def test_a_student_without_a_slow_pass_has_its_fast_row_alone(folder, tmp_path, 
     phases, policies = latency.make(study).sheets
     assert len(phases.lines) == 2 and [line.name for line in policies.lines] == ["fast only"]
     with pytest.raises(SkippedError, match="has no slow pass"):
-        latency_pareto.make(study)
+        pareto.by_seconds(study)
 
 
 def of_domains(**changes):

@@ -11,9 +11,8 @@ from jaxtyping import Float64
 from prism_jax.decision.surface import PAPER_MARGINS
 from prism_jax.evaluation.policy_rows import Decided, EvaluationData
 from prism_jax.experiments.paper import cells, references
-from prism_jax.experiments.paper.cost_margin_grid import COSTS
 from prism_jax.experiments.paper.drawing import bars
-from prism_jax.experiments.paper.inference import STRATEGIES
+from prism_jax.experiments.paper.inference import COSTS, STRATEGIES
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
 from prism_jax.experiments.paper.study import ExperimentResult, Study
 from prism_jax.experiments.paper.timing import Phase, Timing

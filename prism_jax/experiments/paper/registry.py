@@ -32,6 +32,7 @@ class Experiment:
     of: Of = "scores"  # what it is made of
     one_seed: bool = False  # whether it shows the first seed alone, where others take the mean over seeds
     own: Literal["", "system", "model", "held_out"] = ""  # the flag that makes it of files of one's own
+    at: str = ""  # MODULE.FUNCTION that makes it; by default `make` of the module of its name
 
     @property
     def takes(self) -> str:
@@ -47,9 +48,9 @@ EXPERIMENTS: dict[str, Experiment] = {
     "pathways": Experiment("Ablation C: training pathways.", "trainings", own="system"),
     "mechanism": Experiment("Ablation D: the gate without each signal, and without calibration."),
     "methods": Experiment("The method with corrected formulas beside the paper's as printed."),
-    "margin_sweep": Experiment("Results by slow margin."),
-    "cost_margin_grid": Experiment("Results by cost ratio and slow margin."),
-    "cost_sensitivity": Experiment("Results by cost ratio."),
+    "margin_sweep": Experiment("Results by slow margin.", at="inference.by_margin"),
+    "cost_margin_grid": Experiment("Results by cost ratio and slow margin.", at="inference.by_costs_and_margin"),
+    "cost_sensitivity": Experiment("Results by cost ratio.", at="inference.by_costs"),
     "domain_transfer": Experiment(
         "A domain that training leaves out, before and after temperatures.", "trainings", own="held_out"
     ),
@@ -64,8 +65,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         "The gain over a baseline under each pool of simulated judges.", "student", own="system"
     ),
     "latency": Experiment("Seconds and tokens by phase and by policy.", "student", own="model"),
-    "pareto": Experiment("AUDBC against tokens, with the efficient frontier."),
-    "latency_pareto": Experiment("AUDBC against seconds.", "student", own="model"),
+    "pareto": Experiment("AUDBC against tokens, with the efficient frontier.", at="pareto.by_tokens"),
+    "latency_pareto": Experiment("AUDBC against seconds.", "student", own="model", at="pareto.by_seconds"),
     "case_study": Experiment("One step, chosen by a stated rule.", one_seed=True),
 }
 """In the order in which `all` makes them."""
@@ -83,7 +84,8 @@ STUDIES: dict[str, Entry] = {
 
 def function(name: str, kind: str = "make") -> Callable[..., ExperimentResult]:
     """The function that makes an experiment, also of other inputs (`Experiment`)."""
-    return getattr(importlib.import_module(f"prism_jax.experiments.paper.{name}"), kind)
+    module, _, maker = (EXPERIMENTS[name].at or f"{name}.{kind}").partition(".")
+    return getattr(importlib.import_module(f"prism_jax.experiments.paper.{module}"), maker)
 
 
 def chosen(name: str) -> tuple[str, ...]:
