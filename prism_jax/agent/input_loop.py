@@ -111,7 +111,6 @@ class InputLoop:
             self._answer([(number, line, lines.where(line)) for number, line in batch])
 
     def _answer(self, batch: Sequence[tuple[int, bytes, Where | None]]) -> None:
-        """Answers some lines, in their order."""
         pending: list[tuple[str, Observation, Where | None]] = []
         for number, line, where in batch:
             place = f"{self.place}:{number}"
@@ -142,7 +141,6 @@ class InputLoop:
                 self.write(found.line)
 
     def _take(self, place: str, item: OfferOutcome, where: Where | None) -> None:
-        """Takes an outcome."""
         try:
             outcome = self.agent.outcome(**item._asdict(), place=where)
         except RefusedError as error:

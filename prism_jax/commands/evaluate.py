@@ -177,14 +177,12 @@ def main() -> int | None:
 
 
 def _workdir(options: dict[str, Any]) -> str:
-    """The folder of the results."""
     if options["workdir"] is None:
         raise ValueError("--workdir: found no value, expected a folder for the results (see --help)")
     return options["workdir"]
 
 
 def _evaluate_log(options: dict[str, Any]) -> None:
-    """Evaluates a log of answers to offers."""
     command.collect_seldom()
     command.keep_freed_memory()
     from prism_jax.evaluation.answers.columns import parse_columns

@@ -320,7 +320,6 @@ def _divided(options: Mapping[str, Any], tenants: Sequence[str], waiting: int) -
 
 
 def _end_owners(options: Mapping[str, Any]) -> None:
-    """Ends the owners of a state."""
     with _extra("cluster"):
         import ray
 

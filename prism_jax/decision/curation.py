@@ -166,7 +166,6 @@ def _check(q_need: Any, q_accept: Any, y_need: Any, y_accept: Any) -> None:
 
 
 def _total(rows: int, fraction: int | float | None, count: int | None) -> int:
-    """The number of rows to keep."""
     if (fraction is None) == (count is None):
         raise ValueError(f"fraction, count: found {fraction} and {count}, expected exactly one of them")
     if fraction is not None:

@@ -171,7 +171,6 @@ def corrected_rates(
 
 
 def _bounds(names: Sequence[str], c_fa: float, c_fn: float) -> Bounds:
-    """Smallest and largest value of each number."""
     low, high = rates_between(names)
     return Bounds(low, np.where(np.array(names) == "cost", max(c_fa, c_fn), high))
 

@@ -246,7 +246,6 @@ def expected_realised_cost(
 
 
 def _mean_cost(decision: Any, accept: Any, missed: Any, c_fa: Any, c_fn: Any, weight: Any) -> Any:
-    """Weighted mean of `step_costs`."""
     arrays.check_decision(decision=decision)
     arrays.check_costs(c_fa, c_fn, accept, missed)
     for name, cost in (("c_fa", c_fa), ("c_fn", c_fn)):

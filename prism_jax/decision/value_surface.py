@@ -122,7 +122,6 @@ def prices_reached(
 
 
 def _check(signals: dict[str, Any], labels: dict[str, Any], slow_tokens: Any) -> None:
-    """Raises ValueError for bad signals, labels or tokens."""
     arrays.check_lengths(**signals, **labels, slow_tokens=slow_tokens)
     for name, p in signals.items():
         arrays.check_probability(name, p)
@@ -140,7 +139,6 @@ def _check(signals: dict[str, Any], labels: dict[str, Any], slow_tokens: Any) ->
 
 
 def _axis(name: str, values: Sequence[Scalar] | Array) -> Float[np.ndarray, " K"]:
-    """An axis of the grid as float64."""
     axis = np.atleast_1d(arrays.host(values))
     if axis.ndim != 1:
         raise ValueError(f"{name}: found the shape {axis.shape}, expected a vector")

@@ -207,7 +207,6 @@ def _reach(data: EvaluationData, trigger: SlowTrigger) -> Int[np.ndarray, "steps
 
 
 def _totals(data: EvaluationData, group: Int64[np.ndarray, " steps"], groups: int) -> Totals:
-    """The sizes of the groups."""
     judged, accept = data.judged, data.label("accept")
     members = (np.ones(len(group), bool), judged, judged & (data.missed == 1), judged & (accept == 0))
     return Totals(*(np.bincount(group[member], minlength=groups) for member in members))

@@ -180,7 +180,6 @@ def fit_together(
 
 
 def _highest(loss: Loss, calibrated: bool) -> Population:
-    """The population of the highest likelihood."""
     from prism_jax.people import scan
 
     fitted = slice(2, None) if calibrated else slice(None)

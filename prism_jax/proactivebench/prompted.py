@@ -228,7 +228,6 @@ def _assumptions(endpoint: EndpointConfig, prompt: AgentPrompt) -> tuple[str, ..
 
 
 def _summary(prompted: list[Prompted], endpoint: EndpointConfig, prompt: AgentPrompt) -> dict[str, Any]:
-    """What was asked, how, and what came of it."""
     rows = [row for one in prompted for row in one.rows]
     answers = [event.answer for one in prompted for event in one.trace if event.answer is not ABSENT]
     offers = sum(map(bool, answers))
@@ -252,7 +251,6 @@ def _summary(prompted: list[Prompted], endpoint: EndpointConfig, prompt: AgentPr
 
 
 def _words(summary: Mapping[str, Any], out: epath.Path) -> list[str]:
-    """A summary for the terminal."""
     failures = summary["failures"]
     return [
         f"{summary['model']} as ProactiveBench's agent, with the prompt {summary['prompt']}: {out}",

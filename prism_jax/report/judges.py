@@ -114,7 +114,6 @@ def _over(rows: Iterable[Mapping[str, Estimate]]) -> str:
 
 
 def _pair_section(pairs: Iterable[PairRow], kind: Kind) -> Section:
-    """The rows of one kind."""
     rows = []
     for row in pairs:
         if row.kind == kind:

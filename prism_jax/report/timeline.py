@@ -136,7 +136,6 @@ def _kind(trace: Trace, row: int) -> str:
 
 
 def _moment(evaluation: Evaluation, row: int, stream: Stream | None) -> Moment:
-    """The cells of one step."""
     trace = evaluation.trace
     step, time, text = int(trace.step[row]), "", ""
     if stream is not None:
@@ -191,7 +190,6 @@ def cut(text: str) -> str:
 
 
 def _sentence(moment: Moment, has_need: bool) -> str:
-    """Describes a step in words."""
     slow = " after thinking slowly" if moment.slow else ""
     signal, label = (f"p_need {moment.p_need}, ", f"need {moment.y_need}, ") if has_need else ("", "")
     return (

@@ -65,7 +65,6 @@ def _maps(path: epath.Path, need_target: str) -> dict[str, dict[str, Any]]:
 def _prism(
     config: ProbeConfig, saved: SavedProbe, maps: Mapping[str, Mapping[str, Any]], slots: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The content of prism.json."""
     formula = PROBABILITY[maps["need_fast"]["calibrator"]].partition(", with")[0]
     return {
         "format": 1,

@@ -228,7 +228,6 @@ def _plain(table: pa.Table | pa.RecordBatch, name: str) -> pa.Array | pa.Chunked
 
 
 def _scores(table: pa.Table, checked: bool) -> Scores:
-    """A table of scores of some rows."""
     pools = {name: Pool() for name in table.column_names}
     numbers: dict[str, Any] = {}
     for name in table.column_names:

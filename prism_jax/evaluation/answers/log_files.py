@@ -179,6 +179,5 @@ def _uneven(place: str, row: pyarrow.csv.InvalidRow) -> LogError:
 
 
 def _damaged(place: str, kind: str, error: Exception) -> LogError:
-    """An error about the whole file."""
     words = str(error).splitlines()[0] if str(error) else type(error).__name__
     return LogError(f"{place}: found no readable {kind} ({visible(words[:200])})")

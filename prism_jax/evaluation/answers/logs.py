@@ -166,7 +166,6 @@ def log_of(table: LogTable) -> AcceptanceLog:
 
 
 def _whole(tables: Iterator[LogTable]) -> LogTable:
-    """All rows of a file as one table."""
     read: list[LogTable] = []
     for table in tables:
         read.append(table)

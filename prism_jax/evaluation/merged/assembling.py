@@ -225,7 +225,6 @@ def _second_signal(
 
 
 def _triggers(plan: Plan, scan: State, ranks: State, sums: State) -> Triggers:
-    """The triggers of the slow pass."""
     names = list(sums["shares"])
     cells = sums["units"].cells([*(column("share", *name) for name in names), "weight"])
     number = (scan["test"]["facts"].steps, sum(ranks["fitted"].values()))

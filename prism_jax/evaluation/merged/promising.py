@@ -193,7 +193,6 @@ def promise(
 
 
 def _unit(rows: Scores) -> str:
-    """The column of the units."""
     return "stream" if rows.person is None else "person"
 
 

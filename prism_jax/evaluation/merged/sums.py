@@ -110,7 +110,6 @@ class Sums(Statistic):
         return merge(state, more)
 
     def _test(self, data: EvaluationData) -> State:
-        """Everything about some test steps."""
         state: dict[str, Any] = {}
         for piece in data.pieces():
             state = merge(state, self._piece(piece))
@@ -274,7 +273,6 @@ def _beginning(rows: Scores, most: int) -> Beginning:
 
 
 def _counts(data: EvaluationData, weight: Float64[np.ndarray, "judged"]) -> State:
-    """Sizes of the test split."""
     correct = data.steps.fields_correct
     names, number = data.steps.numbered("stream")
     shares = np.array([]) if correct is None else correct[~np.isnan(correct)]

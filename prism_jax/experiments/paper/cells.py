@@ -138,8 +138,6 @@ def tokens(tally: Tally, of: Decisions) -> Number:
 
 
 def _mean(tally: Tally, name: str, data: EvaluationData, values: Callable[[], np.ndarray]) -> Number:
-    """A mean over all steps."""
-
     def gather() -> Gathered:
         of_steps = values()
         return Gathered({}, {"sum": float(of_steps.sum()), "steps": len(of_steps)})

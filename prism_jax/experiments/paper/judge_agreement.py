@@ -80,7 +80,6 @@ def of_systems(of: Systems) -> ExperimentResult:
 def _result(
     lines: Sequence[Line], agreement: Agreements, note: str, note_within: str, *, people: bool
 ) -> ExperimentResult:
-    """Both tables."""
     within = tuple(
         Line(row.panel, {"support": Number(float(row.items)), **_numbers(row.measures)}, row.kind)
         for row in agreement.panels

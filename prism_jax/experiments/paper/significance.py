@@ -133,7 +133,6 @@ def of_systems(of: Systems) -> ExperimentResult:
 def _compared(
     of: Systems, judge: str, first: tuple[str, Judged], second: tuple[str, Judged], *, by_stream: bool
 ) -> list[Line]:
-    """One row per metric."""
     settings = of.settings.resampling
     row = compare_judged(judge, first[1], second[1], by_stream=by_stream, method="percentile", **settings)
     section = f"{second[0]} minus {first[0]}, over {'streams' if by_stream else 'events'}"

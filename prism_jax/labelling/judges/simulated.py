@@ -141,7 +141,6 @@ def _officially(accepted: bool) -> dict[str, Any]:
 
 
 def _accepts(step: _Step, asked: _Asked) -> bool:
-    """Whether the user would accept what a question asks about."""
     if asked.silence:
         return step.silence
     first = next(iter(step.offers.values()))

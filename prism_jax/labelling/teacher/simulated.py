@@ -183,6 +183,5 @@ class SimulatedAgent:
 
 
 def _event_in(turn: str) -> str:
-    """The text of the event in a user's turn."""
     value, _ = json.JSONDecoder().raw_decode(turn, turn.index('{"Time": '))
     return value["Event"]

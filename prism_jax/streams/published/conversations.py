@@ -126,7 +126,6 @@ def _moment(entry: Any, place: str) -> Moment:
 
 
 def _reply(turn: str, place: str) -> AssistantAnswer:
-    """The answer in an assistant's turn."""
     fenced = _FENCE.search(turn)
     value = parse_json((fenced[1] if fenced else turn).encode("utf-8", "surrogatepass"), place, StreamError)
     task = RESPONSE_KEYS[2]

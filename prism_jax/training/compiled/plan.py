@@ -167,12 +167,10 @@ class TargetPlan:
 
 
 def _size(count: float) -> str:
-    """Formats bytes that are exchanged."""
     return f"{count / 1e9:,.2f} GB" if count >= 1e8 else f"{count / 1e6:,.2f} MB"
 
 
 def _flop(count: float) -> str:
-    """Formats floating-point operations."""
     return f"{count / 1e12:,.1f} TFLOP" if count >= 1e11 else f"{count / 1e9:,.1f} GFLOP"
 
 
@@ -196,7 +194,6 @@ def compile_plan(config: RunConfig, target: str, limit: int) -> TargetPlan:
 def _read(
     compiled: jax.stages.Compiled, shape: StepShape, chip: Card, *, target: str, rows: str, limit: int, estimated: int
 ) -> TargetPlan:
-    """Reads a plan from a compiled step."""
     program = hlo.parse(compiled.as_text() or "")
     memory: Any = compiled.memory_analysis()
     held, devices = persistent(shape), shape.mesh.size

@@ -64,7 +64,6 @@ def init_state(model: Qwen3, config: TrainingConfig, mesh: Mesh, start: PRNGKeyA
 
 
 def _fresh(model: Qwen3, config: TrainingConfig, start: PRNGKeyArray | Params) -> TrainState:
-    """The state before the first step."""
     params = start if isinstance(start, dict) else model.init(start)
     if model.lora.rank:
         params = model.adapted(params, jax.random.key(config.seed))
