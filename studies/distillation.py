@@ -30,9 +30,9 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.rows import Form
 from prism_jax.experiments.distill_report import COLUMNS, gap_closed, taught
 from prism_jax.experiments.simulated_users import population
+from prism_jax.labelling.judges.ballots import PanelConfig
 from prism_jax.labelling.judges.judging import Verdict
 from prism_jax.labelling.judges.labelling import Place, label_streams
-from prism_jax.labelling.judges.panels import PanelConfig
 from prism_jax.labelling.judges.prompts import questions
 from prism_jax.labelling.judges.simulated import SimulatedJudge
 from prism_jax.labelling.teacher.labelling import LabellingConfig, label_stream

@@ -17,8 +17,7 @@ from absl import flags
 from etils import epath
 
 from prism_jax.labelling.judges.agreements import ALL_BUT, HUMAN, Agreements, compare_judges
-from prism_jax.labelling.judges.ballots import Ballots, Item, human_ballots, make_ballots
-from prism_jax.labelling.judges.panels import PanelConfig, majority
+from prism_jax.labelling.judges.ballots import Ballots, Item, PanelConfig, human_ballots, majority, make_ballots
 from prism_jax.report.judges import agreement_tables
 from prism_jax.report.table import Table
 from prism_jax.streams import Step, Stream

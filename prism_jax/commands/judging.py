@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from prism_jax.labelling.judges.agreements import HUMAN_CONFIG, compare_judges
-from prism_jax.labelling.judges.ballots import Ballots
+from prism_jax.labelling.judges.ballots import Ballots, majority
 from prism_jax.labelling.judges.judging import JudgesConfig, judge_streams
 from prism_jax.labelling.judges.labelling import (
     gather,
@@ -20,7 +20,6 @@ from prism_jax.labelling.judges.labelling import (
     judge_ballots,
     label_streams,
 )
-from prism_jax.labelling.judges.panels import majority
 from prism_jax.labelling.judges.prompts import OURS
 from prism_jax.labelling.judges.robustness import correct
 from prism_jax.labelling.judges.sampling import AskedEvent, common_events, draw_events, page_data

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from prism_jax.labelling.judges.ballots import Ballots, Item
+from prism_jax.labelling.judges.ballots import Ballots, Item, majority
 from prism_jax.labelling.judges.labelling import gather, judge_ballots
-from prism_jax.labelling.judges.panels import majority
 from prism_jax.labelling.judges.prompts import OURS
 from prism_jax.labelling.judges.votes import prompts_in, read_votes
 from prism_jax.proactivebench.official import (

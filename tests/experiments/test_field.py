@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.experiments.field import command, material, measures, registry, running, tables
-from prism_jax.experiments.field.given import given, read_given
+from prism_jax.experiments.field.command import given, read_given
 from prism_jax.experiments.field.interface import Baseline, Fold, Run, rows_of_streams, sampled_steps
 from prism_jax.experiments.field.tfidf import INNER, STRENGTHS, outer_folds, score_words_nested
 from prism_jax.report.table import Table

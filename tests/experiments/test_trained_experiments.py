@@ -13,7 +13,7 @@ from prism_jax.experiments.paper.judge_robustness import deeds_of
 from prism_jax.experiments.paper.timing import Phase, Timing
 from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.labelling.judges.agreements import common
-from prism_jax.labelling.judges.panels import majority
+from prism_jax.labelling.judges.ballots import majority
 from prism_jax.labelling.judges.robustness import deeds
 from prism_jax.runs.store import Store
 from prism_jax.streams.edit import map_candidates, without_answers

@@ -9,9 +9,8 @@ from real_checkout import CHECKOUT, needs_checkout
 
 from prism_jax.decision import metrics
 from prism_jax.labelling.judges.agreements import HUMAN_CONFIG, KINDS, compare_judges
-from prism_jax.labelling.judges.ballots import Ballots, human_ballots
+from prism_jax.labelling.judges.ballots import Ballots, PanelConfig, human_ballots, majority
 from prism_jax.labelling.judges.labelling import gather, judge_ballots
-from prism_jax.labelling.judges.panels import PanelConfig, majority
 from prism_jax.labelling.judges.robustness import METHODS, compare_judged, correct, deeds, judged
 from prism_jax.report.judges import METHOD_WORDS, agreement_tables, corrected_table
 from prism_jax.report.numbers import percent

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, get_args
 
+import numpy as np
 from absl import flags
 from etils import epath
 from ml_collections import config_flags
@@ -13,14 +15,14 @@ from ml_collections import config_flags
 from prism_jax.decision.calibration import CALIBRATORS, CalibrationConfig
 from prism_jax.evaluation.answers.columns import parse_columns
 from prism_jax.experiments.field import running, tables
-from prism_jax.experiments.field.given import read_given
-from prism_jax.experiments.field.interface import Baseline, Run
+from prism_jax.experiments.field.interface import Baseline, Fold, Run
 from prism_jax.experiments.field.material import Material, read
 from prism_jax.experiments.field.registry import BASELINES
 from prism_jax.labelling.teacher.labelling import TeacherConfig
 from prism_jax.report.table import Table
 from prism_jax.runtime.dataclass_config import from_config_dict
-from prism_jax.scores import write_scores
+from prism_jax.scores import Scores, ScoresError, write_scores
+from prism_jax.scores.joining import read_all
 from prism_jax.streams.proactivebench_source import Need
 from prism_jax.streams.published.contextagent import MEDIUM
 
@@ -61,6 +63,44 @@ def chosen(names: list[str], run: Run) -> list[Baseline]:
     if names:
         return [BASELINES[name] for name in dict.fromkeys(names)]
     return [baseline for baseline in BASELINES.values() if not baseline.needs]
+
+
+def read_given(entries: Iterable[str], taken: Iterable[str]) -> list[Baseline]:
+    """The baselines of entries NAME=FILE, whose names must not be `taken`; their labels are not read."""
+    names, found = set(taken), []
+    for entry in entries:
+        name, _, path = entry.partition("=")
+        if not name or not path or name in names:
+            raise ValueError(f"scores: found {entry!r}, expected NAME=FILE with a new name")
+        names.add(name)
+        found.append(given(name, read_all(path)))
+    return found
+
+
+def given(name: str, scores: Scores) -> Baseline:
+    """A baseline that looks its scores up: of models that did not see a step's stream."""
+
+    def score(fold: Fold, run: Run) -> Scores:
+        columns = {key: column for key, column in scores.columns().items() if key not in ("split", "fold")}
+        rows = np.flatnonzero(np.isin(scores.stream.astype(str), [stream.id for stream in fold.test]))
+        taken = {key: column[rows] for key, column in columns.items()}
+        keys = set(zip(*(taken[key].tolist() for key in ("stream", "step", "candidate")), strict=True))
+        for stream in fold.test:
+            for number, step in enumerate(stream.steps):
+                for index in range(len(step.candidates)):
+                    if (stream.id, number, index) not in keys:
+                        place = f"stream {stream.id!r}, step {number}, candidate {index}"
+                        raise ScoresError(f"found no row for {place}, expected one for every offer", place=name)
+        marks = {"split": np.full(len(rows), "test", object), "fold": np.full(len(rows), fold.number)}
+        return Scores.from_columns({**taken, **marks})
+
+    def misfit(source: Material) -> str:
+        return "" if set(scores.stream.tolist()) & set(source.units) else "other streams"
+
+    parts = [scores.stream.astype(str), scores.step, scores.candidate, scores.p_accept_fast]
+    parts += [] if scores.p_need_fast is None else [scores.p_need_fast]
+    digest = hashlib.sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).hexdigest()
+    return Baseline(name, name, score, fitted=False, misfit=misfit, about=digest)
 
 
 def main() -> Iterator[Table | Callable[[Any], None]]:

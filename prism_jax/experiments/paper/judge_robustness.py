@@ -13,8 +13,7 @@ from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
 from prism_jax.experiments.paper.study import ExperimentResult, Study
 from prism_jax.experiments.paper.systems import Systems
 from prism_jax.labelling.judges.agreements import HUMAN_CONFIG
-from prism_jax.labelling.judges.ballots import step_items
-from prism_jax.labelling.judges.panels import majority
+from prism_jax.labelling.judges.ballots import majority, step_items
 from prism_jax.labelling.judges.robustness import Deed, RobustnessRow, compare_judged, correct, judged
 from prism_jax.report.judges import corrected_table
 from prism_jax.report.table import Table

@@ -30,9 +30,8 @@ from prism_jax.experiments.paper.sheet import Measure, Number
 from prism_jax.experiments.paper.study import IntervalSettings, SkippedError
 from prism_jax.experiments.paper.system_options import SystemOptions, named
 from prism_jax.labelling.judges.agreements import HUMAN_CONFIG
-from prism_jax.labelling.judges.ballots import Ballots
+from prism_jax.labelling.judges.ballots import Ballots, majority
 from prism_jax.labelling.judges.labelling import gather, human_of, judge_ballots, votes_of
-from prism_jax.labelling.judges.panels import majority
 from prism_jax.labelling.judges.prompts import OURS
 from prism_jax.labelling.judges.robustness import Judged, deeds, judged
 from prism_jax.proactivebench.tables import RECALLS

@@ -16,8 +16,7 @@ from jaxtyping import Float64
 
 from prism_jax.decision import judge_noise
 from prism_jax.decision.uncertainty import UNDEFINED, Estimate, agreement_intervals, panel_intervals
-from prism_jax.labelling.judges.ballots import Ballots, Item
-from prism_jax.labelling.judges.panels import PanelConfig, majority
+from prism_jax.labelling.judges.ballots import Ballots, Item, PanelConfig, majority
 
 Kind = Literal["offers", "silences"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

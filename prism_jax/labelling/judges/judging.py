@@ -17,7 +17,7 @@ import json5
 import pydantic
 from etils import epath
 
-from prism_jax.labelling.judges.panels import PanelConfig
+from prism_jax.labelling.judges.ballots import PanelConfig
 from prism_jax.labelling.judges.prompts import MOST_EVENTS, OFFICIAL, OURS, SYSTEM, Asked, Question, questions, unasked
 from prism_jax.labelling.judges.votes import Vote, VoteKey, merge_votes, read_votes
 from prism_jax.remote import jobs

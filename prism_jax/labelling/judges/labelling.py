@@ -9,8 +9,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from prism_jax.labelling.judges.ballots import Ballots, Item, human_ballots, make_ballots, step_items
-from prism_jax.labelling.judges.panels import PanelConfig, panel_labels
+from prism_jax.labelling.judges.ballots import (
+    Ballots,
+    Item,
+    PanelConfig,
+    human_ballots,
+    make_ballots,
+    panel_labels,
+    step_items,
+)
 from prism_jax.labelling.judges.prompts import OURS, questions
 from prism_jax.labelling.judges.votes import Vote, VoteKey, VotesError, read_votes
 from prism_jax.runtime.files import parse_json, read_lines

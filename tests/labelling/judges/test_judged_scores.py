@@ -7,8 +7,8 @@ import pytest
 from judged_streams import MOST_EVENTS, bare, labelled, panel_of, vote_on
 
 from prism_jax.commands.judging import judge, judged_scores, teacher_scores
+from prism_jax.labelling.judges.ballots import PanelConfig
 from prism_jax.labelling.judges.labelling import gather, label_streams
-from prism_jax.labelling.judges.panels import PanelConfig
 from prism_jax.labelling.judges.prompts import questions
 from prism_jax.labelling.judges.votes import write_votes
 from prism_jax.scores import Scores, ScoresError, read_scores, write_scores

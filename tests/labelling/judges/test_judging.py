@@ -6,9 +6,9 @@ import threading
 import pytest
 from judged_streams import MOST_EVENTS, bare, body, labelled
 
+from prism_jax.labelling.judges.ballots import PanelConfig
 from prism_jax.labelling.judges.judging import JudgesConfig, judge_streams
 from prism_jax.labelling.judges.labelling import gather, judge_ballots, label_streams
-from prism_jax.labelling.judges.panels import PanelConfig
 from prism_jax.labelling.judges.prompts import questions
 from prism_jax.labelling.judges.simulated import SimulatedJudge, by_model
 from prism_jax.labelling.judges.votes import Vote, merge_votes, read_votes, write_votes

@@ -14,10 +14,9 @@ from real_checkout import CHECKOUT, needs_checkout, run_script
 from test_published import checkout
 
 from prism_jax.commands.judging import judge
-from prism_jax.labelling.judges.ballots import Item
+from prism_jax.labelling.judges.ballots import Item, PanelConfig
 from prism_jax.labelling.judges.judging import ATTEMPTS, JudgesConfig, judge_streams
 from prism_jax.labelling.judges.labelling import gather, judge_ballots, label_streams
-from prism_jax.labelling.judges.panels import PanelConfig
 from prism_jax.labelling.judges.prompts import questions, unasked
 from prism_jax.labelling.judges.votes import read_votes
 from prism_jax.proactivebench.scoring import score_official

@@ -9,8 +9,7 @@ from sklearn.metrics import cohen_kappa_score, matthews_corrcoef
 
 from prism_jax.decision.uncertainty import panel_intervals
 from prism_jax.labelling.judges.agreements import compare_judges
-from prism_jax.labelling.judges.ballots import Ballots, Item, human_ballots
-from prism_jax.labelling.judges.panels import PanelConfig, panel_labels
+from prism_jax.labelling.judges.ballots import Ballots, Item, PanelConfig, human_ballots, panel_labels
 from prism_jax.labelling.judges.robustness import compare_judged, correct, deeds, judged
 from prism_jax.streams import Candidate, Event, Step, Stream
 

@@ -7,9 +7,8 @@ import pytest
 from judged_streams import MOST_EVENTS, bare, labelled, votes_of
 
 from prism_jax.labelling.judges.agreements import ALL_BUT, HUMAN, HUMAN_CONFIG, compare_judges
-from prism_jax.labelling.judges.ballots import Ballots, Item, human_ballots
+from prism_jax.labelling.judges.ballots import Ballots, Item, human_ballots, panel_labels
 from prism_jax.labelling.judges.labelling import human_of, judge_ballots
-from prism_jax.labelling.judges.panels import panel_labels
 from prism_jax.labelling.judges.votes import VotesError, write_votes
 from prism_jax.report.judges import agreement_tables
 from prism_jax.streams.edit import map_steps
