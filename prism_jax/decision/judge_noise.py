@@ -163,16 +163,13 @@ def corrected_rates(
         result = summarise(estimate, statistic(np.sum(drawn, axis=0)), level)
     else:
         spread = jackknife.together([_without_each(part, parts, statistic) for part in parts])
-        ends = jackknife.ends(spread, level, _bounds(names, c_fa, c_fn))
+        low, high = rates_between(names)
+        bounds = Bounds(low, np.where(np.array(names) == "cost", max(c_fa, c_fn), high))
+        ends = jackknife.ends(spread, level, bounds)
         result = Estimate(estimate, *ends, spread.error, spread.undefined, spread.units)
     units = np.full(len(names), min(part.number for part in parts))
     result = result._replace(units=units)
     return {name: Estimate(*(field[index] for field in result)) for index, name in enumerate(names)}
-
-
-def _bounds(names: Sequence[str], c_fa: float, c_fn: float) -> Bounds:
-    low, high = rates_between(names)
-    return Bounds(low, np.where(np.array(names) == "cost", max(c_fa, c_fn), high))
 
 
 def _without_each(part: Cells, parts: Sequence[Cells], statistic: Statistic) -> jackknife.Spread:

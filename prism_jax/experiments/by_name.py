@@ -69,12 +69,9 @@ def _run(module_name: str, study: Entry, arguments: list[str]) -> None:
         tables.append(made)
     if folder is None or not tables:
         return
-    by_stem = {_stem(name, number, table.title): table for number, table in enumerate(tables, start=1)}
+    by_stem = {}
+    for number, table in enumerate(tables, start=1):  # the study, the place of the table, and the words of its title
+        by_stem["_".join([name, f"{number:02d}", *re.findall("[a-z0-9]+", table.title.lower())])[:80]] = table
     result = ExperimentResult(study_tables=by_stem, draw=draw)
     files = outputs.write(epath.Path(folder), name, result, {"made": provenance()})
     print(f"{name}: {len(files)} files in {folder}")
-
-
-def _stem(name: str, number: int, title: str) -> str:
-    """The name of a table's files: the study, the place among its tables, and the words of the title."""
-    return "_".join([name, f"{number:02d}", *re.findall("[a-z0-9]+", title.lower())])[:80]

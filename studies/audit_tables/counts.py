@@ -44,7 +44,7 @@ def fit_row(table: str, row: PrintedRow, steps: Sequence[int]) -> tuple[Fit | No
     ways = tuple(way for way, solutions in by_way.items() if solutions.number)
     if ways:
         return Fit(row.name, ways, bool(row.steps), by_way[ways[0]], _box([by_way[way] for way in ways])), []
-    check = f"counts exist at {_or(decision_counts)}"
+    check = f"counts exist at {' or '.join(f'N = {n}' for n in decision_counts)}"
     for n in decision_counts:
         loose = solve(cells, n, "loose")
         if loose.number:
@@ -84,10 +84,6 @@ def _box(solutions: Sequence[Solutions]) -> tuple[tuple[int, ...], tuple[int, ..
 def _allows(fit: Fit, steps: int, reading: Reading) -> bool:
     """Whether a row can be read so; a row with its own number of decisions needs no other one."""
     return any(way == reading and (fit.own_steps or n == steps) for n, way in fit.ways)
-
-
-def _or(decision_counts: Sequence[int]) -> str:
-    return " or ".join(f"N = {n}" for n in decision_counts)
 
 
 def _culprits(cells: dict[str, Printed], decision_counts: Sequence[int]) -> str:

@@ -88,11 +88,8 @@ def fit_map(
     need_two_classes(labels, w)
     if config.calibrator == "penalised":
         return fit_penalised(p, y, weight, effective=effective)
-    return _never_certain(fit_isotonic(p, y, weight), arrays.effective_count(w) if effective is None else effective)
-
-
-def _never_certain(fitted: Isotonic, rows: float) -> Isotonic:
-    """The map with 1 / (n + 2) in place of 0, and 1 minus that of 1: labels of n rows make nothing certain."""
+    fitted, rows = fit_isotonic(p, y, weight), arrays.effective_count(w) if effective is None else effective
+    # Labels of n rows make nothing certain.
     return Isotonic(fitted.x, np.clip(fitted.y, 1 / (rows + 2), 1 - 1 / (rows + 2)))
 
 

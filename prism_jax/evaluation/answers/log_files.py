@@ -108,13 +108,11 @@ def _check_text(file: Any, place: str) -> None:
         try:
             decoder.decode(block, not block)
         except UnicodeDecodeError as error:
-            raise _not_text(place, error.object[error.start], start - waiting + error.start) from None
+            byte, at = error.object[error.start], start - waiting + error.start
+            words = f'{place}: found byte {byte:#04x} at {at}, expected UTF-8: save it as "CSV UTF-8"'
+            raise LogError(words) from None
         start += len(block)
     file.seek(0)
-
-
-def _not_text(place: str, byte: int, at: int) -> LogError:
-    return LogError(f'{place}: found byte {byte:#04x} at {at}, expected UTF-8: save it as "CSV UTF-8"')
 
 
 def first_row(path: epath.PathLike) -> int:

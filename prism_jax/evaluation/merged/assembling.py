@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,16 +86,9 @@ def assemble(
         has_need=plan.has_need,
         unit=plan.whole.unit,
         units=units.number,
-        bounds=_bounds(plan, bounds),
+        bounds={} if plan.exact else {key: bounds[key] for key in bounds if not plan.unbounded_maps or ".raw." in key},
     )
     return Assembled(evaluation, _exploration(plan, sums, data))
-
-
-def _bounds(plan: Plan, bounds: Mapping[str, float]) -> dict[str, float]:
-    """The bounds that are known; none where all numbers are exact."""
-    if plan.exact:
-        return {}
-    return {name: bound for name, bound in bounds.items() if not plan.unbounded_maps or ".raw." in name}
 
 
 def _shown(beginning: Beginning) -> Scores:

@@ -283,10 +283,7 @@ def _make(name: str, inputs: Inputs) -> ExperimentResult:
     chosen = subjects[:1] if experiment.one_seed else subjects
     result = merged([function(name)(subject) for subject in chosen])
     alone = inputs.scores is not None and not inputs.studies[0].scores.has_need
-    return _titled(result) if alone else result
-
-
-def _titled(result: ExperimentResult) -> ExperimentResult:
-    """The result with titles that say that p_accept alone was evaluated."""
+    if not alone:
+        return result
     sheets = tuple(dataclasses.replace(sheet, title=f"{sheet.title}, {ALONE}") for sheet in result.sheets)
     return dataclasses.replace(result, sheets=sheets)

@@ -83,7 +83,9 @@ class Tally:
         if data.whole.soft or not data.whole.has_gold:
             return Number()
         if (key := f"area.{name}") not in self.kept:
-            self.kept[key] = area_of(*self._curve(name, data, sweep), **self.resampling)
+            events = sweep().events(data.weight)
+            area = histograms.area(curve_of(events, exact=True))
+            self.kept[key] = area_of(area, _cells(area_columns(name, data, area, events)), **self.resampling)
         found, bound = self.kept[key]
         self.bound = max(self.bound, bound)
         return Number(found.value, found.low, found.high)
@@ -94,12 +96,6 @@ class Tally:
             return ""
         unit = 10.0 ** math.floor(math.log10(100 * self.bound))
         return f"AUDBC is within {unit * math.ceil(100 * self.bound / unit):.1g} points of the rows' own."
-
-    def _curve(self, name: str, data: EvaluationData, sweep: Callable[[], Sweep]) -> tuple[Area, Units]:
-        """What an area and its interval are computed from."""
-        events = sweep().events(data.weight)
-        area = histograms.area(curve_of(events, exact=True))
-        return area, _cells(area_columns(name, data, area, events))
 
 
 def _cells(columns: Mapping[str, Float64[np.ndarray, "units"]]) -> Units:
