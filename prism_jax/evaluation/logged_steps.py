@@ -77,31 +77,31 @@ def decided(scores: Scores) -> tuple[Scores, dict[str, Any]]:
     Of a step without such an offer, it is the likeliest one; `decisions` leaves out the offers whose answer is unknown.
     Beside it the facts for `check` and `notes`: counts, which add up, and places.
     """
-    logged, propensity = _column(scores, "logged"), _column(scores, "propensity")
+    logged, propensity = scores.numbers("logged"), scores.numbers("propensity")
     possible = (logged == 1) | ~np.isnan(propensity)
     steps, numbers = scores, scores.step_numbers()
     if numbers.max() + 1 < len(scores):  # some step has several candidates
         order = np.lexsort((scores.candidate, -scores.p_accept_fast, ~possible, numbers))
         first = np.flatnonzero(np.diff(numbers[order], prepend=-1))
         steps = scores.take(np.sort(order[first]))
-    offered, answer = _column(steps, "logged") == 1, _column(steps, "y_accept")
+    offered, answer = steps.numbers("logged") == 1, steps.numbers("y_accept")
     kept = ~(offered & np.isnan(answer))
-    made, probability = offered & kept, _column(steps, "propensity")
+    made, probability = offered & kept, steps.numbers("propensity")
     facts: dict[str, Any] = {
         "silent": int((logged == 0).sum()),
         "unexplained": int(((logged == 1) & np.isnan(propensity)).sum()),
         "logged": _known(logged),
         "propensity": _known(propensity),
-        "decided": _known(_column(steps, "logged")),
+        "decided": _known(steps.numbers("logged")),
         "answers": _known(answer),
         "kept": _known(probability[kept]),
         "made": int(made.sum()),
         "improbable": int(np.isnan(probability[made]).sum()),
         "unanswered": int((~kept).sum()),
-        "unjudged": int(np.isnan(_column(steps, "y_need")[made]).sum()),
+        "unjudged": int(np.isnan(steps.numbers("y_need")[made]).sum()),
         "nobody": int(steps.person is None),
     }
-    undecided = np.isnan(_column(steps, "logged"))
+    undecided = np.isnan(steps.numbers("logged"))
     if undecided.any():
         row = int(undecided.argmax())
         facts["undecided"] = (f"stream {steps.stream[row]!r}, step {steps.step[row]}",)  # the first of each part
@@ -149,14 +149,14 @@ def decisions(steps: Scores, reading: Reading) -> Decisions:
     """
     need, accept = _signals(steps, reading.fits)
     pi = target_gate(need, accept, reading.settings) if reading.target is None else _target(steps, reading.target)
-    rows, answer = _drawn(steps, reading, accept), _column(steps, "y_accept")
+    rows, answer = _drawn(steps, reading, accept), steps.numbers("y_accept")
     kept, unfiltered = ~(rows.offered & np.isnan(answer)), None
     if not kept.all():
         unfiltered = rows
         steps, pi, answer, need = steps.take(kept), pi[kept], answer[kept], None if need is None else need[kept]
         rows = _drawn(steps, reading, accept[kept])
     accepted = np.where(rows.offered, np.nan_to_num(answer), 0.0)
-    logged = Logged(rows.offered, rows.propensity, accepted, np.nan_to_num(_column(steps, "y_need"), nan=1.0))
+    logged = Logged(rows.offered, rows.propensity, accepted, np.nan_to_num(steps.numbers("y_need"), nan=1.0))
     features = np.column_stack([rows.score, *([] if need is None else [model_feature(need)])])
     return Decisions(pi, logged, rows.person, features, people=rows.people, unfiltered=unfiltered)
 
@@ -167,11 +167,11 @@ def drawn_rows(steps: Scores, reading: Reading) -> DrawnRows:
 
 
 def _drawn(steps: Scores, reading: Reading, accept: Rows) -> DrawnRows:
-    propensity = _column(steps, "propensity")
+    propensity = steps.numbers("propensity")
     if reading.records:
         propensity = np.where(np.isnan(propensity), 0.0, propensity)
     names, person = ordered(*steps.numbered("stream" if steps.person is None else "person"))
-    return DrawnRows(_column(steps, "logged") == 1, propensity, model_feature(accept), person, names)
+    return DrawnRows(steps.numbers("logged") == 1, propensity, model_feature(accept), person, names)
 
 
 def target_gate(need: Rows | None, accept: Rows, settings: EstimateSettings) -> Rows:
@@ -215,12 +215,6 @@ def _number(value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         return np.nan
-
-
-def _column(scores: Scores, name: str) -> Rows:
-    """A column of the log; NaN where the table has none."""
-    column: Rows | None = getattr(scores, name)
-    return np.full(len(scores), np.nan) if column is None else column
 
 
 def _known(column: Rows) -> int:

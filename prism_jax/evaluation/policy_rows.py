@@ -102,13 +102,8 @@ ONE_CANDIDATE = Whole()
 def judged(steps: Scores, thought: Scores | None = None) -> Bool[np.ndarray, "steps"]:
     """Steps whose need and acceptance labels are known, those of the slow pass's candidates `thought` included."""
     tables = (steps,) if thought is None else (steps, thought)
-    masks = [~np.isnan(_label(table, signal)) for table in tables for signal in ("need", "accept")]
+    masks = [~np.isnan(table.numbers(f"y_{signal}")) for table in tables for signal in ("need", "accept")]
     return np.logical_and.reduce(masks)
-
-
-def _label(steps: Scores, signal: str) -> Float64[np.ndarray, "steps"]:
-    column = getattr(steps, f"y_{signal}")
-    return np.full(len(steps), np.nan) if column is None else column
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,10 +222,10 @@ class EvaluationData:
 
     def label(self, signal: str, decided: Decided | None = None) -> Float64[np.ndarray, "steps"]:
         """Labels of `need` or `accept`, NaN where unknown: of the fast pass's candidate, or of that `decided` about."""
-        label = _label(self.steps, signal)
+        label = self.steps.numbers(f"y_{signal}")
         if decided is None or self.thought is None:
             return label
-        return np.where(decided.slow, _label(self.thought, signal), label)
+        return np.where(decided.slow, self.thought.numbers(f"y_{signal}"), label)
 
     @property
     def rows(self) -> Scores:

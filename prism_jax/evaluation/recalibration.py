@@ -117,7 +117,7 @@ class Apart(NamedTuple):
     @property
     def accepted(self) -> Float64[np.ndarray, "steps"]:
         """The label of acceptance, NaN where it is unknown."""
-        return np.full(len(self.steps), np.nan) if self.steps.y_accept is None else self.steps.y_accept
+        return self.steps.numbers("y_accept")
 
     @property
     def weight(self) -> Float64[np.ndarray, "steps"]:

@@ -50,14 +50,14 @@ def replay(scores: Scores, calibration: Calibration, split: str) -> Replay:
     """
     certain = not scores.has_need
     scores = scores.with_certain_need() if certain else scores
-    keep = ~np.isnan(_column(scores, "y_need")) & ~np.isnan(_column(scores, "y_accept"))
+    keep = ~np.isnan(scores.numbers("y_need")) & ~np.isnan(scores.numbers("y_accept"))
     assert scores.split is not None, "folds are made with splits"
     rows = scores.take(np.flatnonzero(keep & (scores.split == split)))
     if not len(rows):
         raise ValueError(f"split {split!r}: found no step with a need label and a judged offer, expected some")
     p_need = np.ones(len(rows)) if certain else calibration.calibrated("need", "fast", rows)
     p_accept = calibration.calibrated("accept", "fast", rows)
-    y = _column(rows, "y_accept")
+    y = rows.numbers("y_accept")
     order = np.lexsort((rows.step, rows.stream.astype(str)))
     keys = list(zip(rows.stream[order].astype(str).tolist(), rows.step[order].tolist(), strict=True))
     starts = [i for i, key in enumerate(keys) if i == 0 or keys[i - 1] != key]
@@ -68,7 +68,7 @@ def replay(scores: Scores, calibration: Calibration, split: str) -> Replay:
         step=np.array([keys[i][1] for i in starts]),
         p_need=np.array([p_need[part[0]] for part in parts]),
         p_accept=np.array([p_accept[part[0]] for part in first]),
-        y_need=np.array([_column(rows, "y_need")[part[0]] for part in parts]),
+        y_need=np.array([rows.numbers("y_need")[part[0]] for part in parts]),
         y_first=np.array([_mean(y[part]) for part in first]),
         y_best=np.array([y[part].max() for part in parts]),
         y_mean=np.array([_mean(y[part]) for part in parts]),
@@ -135,8 +135,3 @@ def costs(
 def _mean(values: Float64[np.ndarray, " n"]) -> float:
     """The mean, added in ascending order, so that the order of the values has no influence."""
     return float(np.sort(values).sum() / len(values))
-
-
-def _column(scores: Scores, name: str) -> Float64[np.ndarray, " rows"]:
-    column = getattr(scores, name)
-    return np.full(len(scores), np.nan) if column is None else column

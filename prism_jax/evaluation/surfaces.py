@@ -157,7 +157,7 @@ def exploration(
         tables=tuple(tables),
         stream=steps.stream,
         step=steps.step,
-        time=np.full(len(steps), np.nan) if steps.time is None else steps.time,
+        time=steps.numbers("time"),
         passes=_passes(data),
         y_need=data.label("need"),
         y_accept=tuple(accept),

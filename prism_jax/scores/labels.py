@@ -111,22 +111,16 @@ def read(rows: Scores, signal: Signal, thinking: Thinking, *, own_offers: bool |
     """
     given_accept = signal == "need" and rows.need_given_accept
     if own_offers is None:
-        own_offers = not np.isnan(_column(rows, f"p_accept_{thinking}")).any()
+        own_offers = not np.isnan(rows.numbers(f"p_accept_{thinking}")).any()
     table = rows.steps(thinking if given_accept and own_offers else "fast") if signal == "need" else rows
     names = (f"p_{signal}_{thinking}", f"y_{signal}", f"p_{signal}_true")
-    p, y, true = (_column(table, name) for name in names)
+    p, y, true = (table.numbers(name) for name in names)
     if not given_accept:
         return Readings(table, p, y, true, np.ones(len(table)) if signal == "need" else acceptance_weight(table))
-    accepted = acceptance_weight(table) * np.nan_to_num(_column(table, "y_accept"))
+    accepted = acceptance_weight(table) * np.nan_to_num(table.numbers("y_accept"))
     with np.errstate(invalid="ignore"):  # an offer that is never accepted has no need given acceptance: NaN
-        true = _column(table, "p_both_true") / _column(table, "p_accept_true")
+        true = table.numbers("p_both_true") / table.numbers("p_accept_true")
     return Readings(table, p, np.where(accepted > 0, y, np.nan), true, accepted)
-
-
-def _column(table: Scores, name: str) -> Float64[np.ndarray, "rows"]:
-    """A column, NaN on every row of a table without it."""
-    column = getattr(table, name)
-    return np.full(len(table), np.nan) if column is None else column
 
 
 def fit_labelled(

@@ -135,6 +135,11 @@ class Scores:
         """The columns of the schema that the table has, by name, in the order of the schema."""
         return {name: getattr(self, name) for name in COLUMNS if getattr(self, name) is not None}
 
+    def numbers(self, name: str) -> Float64[np.ndarray, "rows"]:
+        """A column of numbers; NaN on every row where the table has none."""
+        column = getattr(self, name)
+        return np.full(len(self), np.nan) if column is None else column
+
     def take(self, rows: Int[np.ndarray, "n"] | Bool[np.ndarray, "n"] | slice) -> Scores:
         """A table of some rows, by index, by mask or as a slice of views; ScoresError when no row is selected."""
         taken = copy.copy(self)  # rows of a checked table need no second check

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Int64, Shaped
+from jaxtyping import Int, Int64, Shaped
 
 from prism_jax.scores.schema import ScoresError, in_words
 from prism_jax.scores.texts import Numbered
@@ -29,7 +29,8 @@ def check_people(columns: Mapping[str, Shaped[np.ndarray, "rows"]], numbers: Cal
     """
     if "person" not in columns:
         return
-    first = _first_rows(numbers("person")[1])
+    names, number = numbers("person")
+    first = first_rows(number, len(names))[number]
     for name in ("split", "fold"):
         if name not in columns:
             continue
@@ -61,7 +62,8 @@ def folds_of(
     return np.array([fold[name] for name in units.tolist()], np.int64)
 
 
-def _first_rows(numbers: Int64[np.ndarray, "rows"]) -> Int64[np.ndarray, "rows"]:
-    first = np.empty(numbers.max() + 1, np.int64)
-    first[numbers[::-1]] = np.arange(len(numbers))[::-1]
-    return first[numbers]
+def first_rows(number: Int[np.ndarray, "rows"], count: int) -> Int64[np.ndarray, "names"]:
+    """The first row of each of `count` names, from the number of every row's name; each name has a row."""
+    first = np.empty(count, np.int64)
+    first[number[::-1]] = np.arange(len(number))[::-1]
+    return first

@@ -16,7 +16,7 @@ from prism_jax.decision import arrays, metrics
 from prism_jax.decision.arrays import Vector
 from prism_jax.decision.uncertainty.bootstrap import UNDEFINED, Cells, Estimate, Method, count_cells, interval
 from prism_jax.decision.uncertainty.jackknife import Bounds
-from prism_jax.decision.uncertainty.rates import HEADLINE, rates_between
+from prism_jax.decision.uncertainty.rates import HEADLINE, rates_between, rates_of
 
 PAIR_MEASURES = ("agreement", "kappa", "matthews", "base_rate", "judge_rate")
 PANEL_MEASURES = ("agreement", "fleiss", "alpha")
@@ -177,7 +177,8 @@ def paired_official_rates(
 
     def statistic(counts: Num[np.ndarray, "*r 16"]) -> Float[np.ndarray, "*r k"]:
         square = counts.reshape(*counts.shape[:-1], 4, 4)
-        first, second = (_official(square.sum(axis), names) for axis in (-1, -2))
+        # From silence rejected and accepted, a proposal rejected and accepted to tn, fp, fn and tp.
+        first, second = (rates_of(square.sum(axis)[..., [1, 2, 0, 3]], names, "official") for axis in (-1, -2))
         return np.concatenate([first, second, second - first], axis=-1)
 
     low, high = rates_between(names)
@@ -186,13 +187,6 @@ def paired_official_rates(
     intervals = interval(cells, statistic, bounds=bounds, level=level, method=method, resamples=resamples, seed=seed)
     parts = [Estimate(*(field[index] for field in intervals)) for index in range(3 * len(names))]
     return {name: PairedRate(*parts[index :: len(names)]) for index, name in enumerate(names)}
-
-
-def _official(counts: np.ndarray, names: Sequence[str]) -> np.ndarray:
-    """Rates from counts in the order: silence rejected, silence accepted, proposal rejected, proposal accepted."""
-    fn, tn, fp, tp = np.moveaxis(counts, -1, 0)
-    rates = metrics.rates(metrics.Confusion(tp, fp, fn, tn), compat="official")
-    return np.stack([getattr(rates, name) for name in names], axis=-1)
 
 
 def _ratio(part: Any, whole: Any) -> Any:

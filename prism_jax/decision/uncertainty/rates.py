@@ -77,7 +77,7 @@ def rate_intervals(
 
 def rate_intervals_of(cells: Cells | Resampled, names: Sequence[str], **resampling: Any) -> dict[str, Estimate]:
     """`rate_intervals` of units that are counted already, by `joint_cell` of the label and the decision."""
-    estimates = interval(cells, lambda counts: _rates(counts, names), bounds=rates_between(names), **resampling)
+    estimates = interval(cells, lambda counts: rates_of(counts, names), bounds=rates_between(names), **resampling)
     return _by_name(estimates, names)
 
 
@@ -277,10 +277,10 @@ def _pairs(y: Any, y_second: Any, first: Any, second: Any, streams: Any = None, 
     return count_cells(joint_cell(y, y_second, first, second), 16, streams, weight)
 
 
-def _rates(counts: np.ndarray, names: Sequence[str]) -> np.ndarray:
+def rates_of(counts: np.ndarray, names: Sequence[str], compat: metrics.Compat | None = None) -> np.ndarray:
     """Some rates of counts [..., 4] in the order tn, fp, fn, tp, stacked last."""
     tn, fp, fn, tp = np.moveaxis(counts, -1, 0)
-    rates = metrics.rates(metrics.Confusion(tp, fp, fn, tn))
+    rates = metrics.rates(metrics.Confusion(tp, fp, fn, tn), compat)
     return np.stack([getattr(rates, name) for name in names], axis=-1)
 
 
@@ -300,7 +300,7 @@ def _differences(counts: np.ndarray, names: Sequence[str]) -> np.ndarray:
     else:  # label of the first, label of the second, first and second decision
         cube = counts.reshape(*counts.shape[:-1], 2, 2, 2, 2)
         first, second = cube.sum((-3, -1)), cube.sum((-4, -2))
-    return _rates(second.reshape(four), names) - _rates(first.reshape(four), names)
+    return rates_of(second.reshape(four), names) - rates_of(first.reshape(four), names)
 
 
 def _by_name(together: Estimate, names: Sequence[str]) -> dict[str, Estimate]:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int64
 
 from prism_jax.decision import calibration as measures
 from prism_jax.decision.arrays import log_odds
@@ -22,6 +21,7 @@ from prism_jax.evaluation.need import check_need
 from prism_jax.evaluation.splits import CALIBRATION, TEST
 from prism_jax.scores import Scores, ScoresError
 from prism_jax.scores.labels import Readings, Signal, Thinking, read
+from prism_jax.scores.units import first_rows
 
 SIGNALS: tuple[tuple[Signal, Thinking], ...] = (
     ("need", "fast"),
@@ -161,7 +161,7 @@ def streams_of(rows: Scores) -> Streams:
     """The streams of some rows, with their constants and the range of their steps."""
     names, number = rows.numbered("stream")
     values = [getattr(rows, name) for name in _CONSTANT if getattr(rows, name) is not None]
-    first_row = _first_rows(number, len(names))
+    first_row = first_rows(number, len(names))
     texts = ("\0".join(str(value[row]) for value in values) for row in first_row.tolist())
     first, last = np.full(len(names), np.iinfo(np.int64).max), np.zeros(len(names), np.int64)
     np.minimum.at(first, number, rows.step)
@@ -174,14 +174,8 @@ def _people(rows: Scores) -> Streams:
     assert rows.person is not None, "asked only where there are people"
     names, number = rows.numbered("person")
     fold = np.zeros(len(rows), np.int64) if rows.fold is None else rows.fold
-    first = fold[_first_rows(number, len(names))]
+    first = fold[first_rows(number, len(names))]
     return Streams.of(unit_keys(names), first.astype(np.uint64))
-
-
-def _first_rows(number: Int64[np.ndarray, "rows"], count: int) -> Int64[np.ndarray, "names"]:
-    first = np.empty(count, np.int64)
-    first[number[::-1]] = np.arange(len(number))[::-1]
-    return first
 
 
 def _test(rows: Scores) -> State:
