@@ -119,12 +119,19 @@ def check_suffix(path: str | os.PathLike[str]) -> str:
 
 def read_rows(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
     """The lines of a JSONL file as mappings, unchecked; ScoresError names file and line of what is none."""
-    try:
+    with naming(path):
         yield from _read_jsonl(epath.Path(path))
+
+
+@contextlib.contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Names the file in the errors of a block that reads it."""
+    try:
+        yield
+    except JsonError as error:  # of the file as a whole
+        raise ScoresError(str(error).removeprefix(f"{path}: "), place=str(path)) from None
     except ScoresError as error:
         raise located(error, path) from None
-    except JsonError as error:
-        raise ScoresError(str(error).removeprefix(f"{path}: "), place=str(path)) from None
 
 
 def _read_jsonl(path: epath.Path) -> Iterator[dict[str, Any]]:

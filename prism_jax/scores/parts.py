@@ -7,7 +7,6 @@ the first of them.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,11 +18,11 @@ from etils import epath
 from jaxtyping import Bool
 
 from prism_jax.decision.uncertainty import unit_keys
-from prism_jax.runtime.files import JsonError
 from prism_jax.scores.files import (
     TYPES,
     from_arrow,
     located,
+    naming,
     of_pools,
     open_parquet,
     read_rows,
@@ -63,7 +62,7 @@ def parts_of(path: str, extra: tuple[str, ...] = ()) -> list[Part]:
     Raises:
       ScoresError: for a file that cannot be read, has no rows, or is no scores table.
     """
-    with _opened(path) as reader:
+    with naming(path), open_parquet(epath.Path(path)) as reader:
         sizes = [reader.metadata.row_group(i).num_rows for i in range(reader.num_row_groups)]
     if not sum(sizes):
         raise ScoresError("found no rows, expected at least one", place=path)
@@ -78,7 +77,7 @@ def parts_of(path: str, extra: tuple[str, ...] = ()) -> list[Part]:
 
 def columns_of(path: str) -> list[str]:
     """The columns of a Parquet file that are read, in the schema's order; ScoresError if it is no scores table."""
-    with _opened(path) as reader:
+    with naming(path), open_parquet(epath.Path(path)) as reader:
         return _known(reader)
 
 
@@ -101,21 +100,9 @@ def read_part(part: Part, *, checked: bool = False) -> Iterator[Scores]:
         yield rows
 
 
-@contextlib.contextmanager
-def _opened(path: str) -> Iterator[pq.ParquetFile]:
-    """The file, as `open_parquet` opens it; errors name it."""
-    try:
-        with open_parquet(epath.Path(path)) as reader:
-            yield reader
-    except JsonError as error:  # of the file as a whole
-        raise ScoresError(str(error).removeprefix(f"{path}: "), place=path) from None
-    except ScoresError as error:
-        raise located(error, path) from None
-
-
 def _chunks(part: Part) -> Iterator[tuple[int, pa.Table]]:
     """Tables of whole steps, each with the number of its first row in the file."""
-    with _opened(part.path) as reader:
+    with naming(part.path), open_parquet(epath.Path(part.path)) as reader:
         known = _known(reader)
         for name in REQUIRED:
             if name not in known:
