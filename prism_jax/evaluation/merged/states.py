@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float64, Int64, Shaped, UInt64
@@ -239,15 +239,13 @@ class Largest:
         return self if self.value >= other.value else other
 
 
-class _Files:
-    """The classes that `encode` can write."""
-
-    by_name: ClassVar[dict[str, type]] = {}
+_STORED: dict[str, type] = {}
+"""The classes that `encode` can write, by name."""
 
 
 def stored(cls: type) -> type:
     """Lets a class of frozen fields stand in files of states."""
-    _Files.by_name[cls.__name__] = cls
+    _STORED[cls.__name__] = cls
     return cls
 
 
@@ -293,7 +291,7 @@ def decode(arrays: Mapping[str, np.ndarray]) -> State:
         if kind == "tuple":
             return tuple(map(value_of, content[0]))
         if kind == "of":
-            return _Files.by_name[content[0]](**{name: value_of(item) for name, item in content[1]})
+            return _STORED[content[0]](**{name: value_of(item) for name, item in content[1]})
         return content[0]
 
     return value_of(json.loads(bytes(arrays["tree"])))
