@@ -87,7 +87,7 @@ def descend(kind, steps=400, rate=1e-5, rows=64):
 
     run = jax.jit(lambda carry: jax.lax.scan(one, carry, jnp.arange(steps))[0])
     params, state = run((params, optimizer.init(params)))
-    expected = sum(float(schedule(config)(step)) for step in range(steps))
+    expected = float(np.asarray(schedule(config)(np.arange(steps))).sum(dtype=np.float64))
     return params, masters.read(params, state.master, kind), expected
 
 
