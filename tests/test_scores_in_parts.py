@@ -195,8 +195,8 @@ def biased(seed=0, steps=2000, certain=False):
 def test_a_biased_agent_is_mended_or_the_first_line_says_what_is_cheaper(
     coarse, monkeypatch, tmp_path, capsys, calibrator, exact
 ):
-    monkeypatch.setattr(parts, "PART_ROWS", 1000)
-    write(tmp_path / "scores.parquet", biased(), group=500)
+    monkeypatch.setattr(parts, "PART_ROWS", 500)
+    write(tmp_path / "scores.parquet", biased(), group=250)
     folder, running = epath.Path(tmp_path / "out"), Running(workers=1, most=None if exact else 0)
     evaluate_scores(str(tmp_path / "scores.parquet"), folder, POINT, calibrator=calibrator, running=running)
     printed = capsys.readouterr().out
