@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import jax
 import numpy as np
 import pytest
 from full_pass import next_logits
@@ -25,8 +26,8 @@ LIMIT = 4
 
 
 @pytest.fixture(scope="module")
-def params(model, draw_params):
-    return draw_params(model)
+def params(model):
+    return model.init(jax.random.key(3))
 
 
 @pytest.fixture(scope="module")
