@@ -80,6 +80,7 @@ def test_the_progress_bar_shows_step_terms_speed_and_time_left(finished):
     for part in ("loss=", "need=", "accept=", "burden=", "response=", "tokens/s="):
         assert part in line
     assert "<" in line  # tqdm's [elapsed<left]
+    assert result.stderr.count("/4 [") == 2  # in a file of logs, only at the beginning and at the end
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from prism_jax.remote.cache import Cache
 from prism_jax.remote.client import Client
 from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
 from prism_jax.remote.tally import Tally
+from prism_jax.runtime.shown_text import bar_seconds
 
 
 class Clients(NamedTuple):
@@ -70,10 +71,9 @@ def work_through(
     what is under way is awaited. Items are read as needed, and at most `at_once` of them are worked on at the same
     time, in the event loop of another thread. Without a label there is no progress bar.
     """
-    seldom = 0.5 if sys.stderr.isatty() else 30.0  # a bar in a file of logs is a line each time
     with (
         _loop_in_a_thread() as loop,
-        tqdm(total=total, desc=label or None, disable=not label, mininterval=seldom) as bar,
+        tqdm(total=total, desc=label or None, disable=not label, mininterval=bar_seconds()) as bar,
     ):
         turns = asyncio.Semaphore(at_once)
         stopped = threading.Event()

@@ -15,7 +15,6 @@ import hashlib
 import importlib.metadata
 import io
 import json
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +27,7 @@ from tqdm import tqdm
 from prism_jax.runtime.digests import sha256
 from prism_jax.runtime.files import read_object, write_json
 from prism_jax.runtime.lock import only_one
+from prism_jax.runtime.shown_text import bar_seconds
 from prism_jax.scores import Scores, ScoresError, read_scores, write_scores
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import StreamError, iterate_streams, write_streams
@@ -184,8 +184,7 @@ def _unpacked(path: str, digest: str) -> Iterator[Offers]:
 
 
 def _bar(label: str, total: int | None = None, done: int = 0) -> tqdm:
-    seldom = 0.5 if sys.stderr.isatty() else 30.0  # a bar in a file of logs is a line each time
-    return tqdm(total=total, initial=done, desc=label, unit=" streams", mininterval=seldom)
+    return tqdm(total=total, initial=done, desc=label, unit=" streams", mininterval=bar_seconds())
 
 
 def _facts(model: Mapping[str, Any], settings: ShardSettings, shards: Shards) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # who shows no page loads no jinja2
@@ -70,3 +71,8 @@ def _visible(value: Any) -> Any:
 def shown_name(text: str) -> str:
     """A name that somebody else states, in one visible line of at most 80 characters."""
     return visible(" ".join(text.split()))[:80]
+
+
+def bar_seconds() -> float:
+    """Seconds between two states of a progress bar, each of which is a line where standard error is a file."""
+    return 0.5 if sys.stderr.isatty() else 30.0

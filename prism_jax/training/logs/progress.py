@@ -22,6 +22,7 @@ from absl import logging
 from etils import epath
 
 from prism_jax.runtime.files import JsonError, named, on_disk, parse_json, read_lines, write_bytes
+from prism_jax.runtime.shown_text import bar_seconds
 from prism_jax.student.model_config import StudentConfig
 from prism_jax.training.compiled.cards import peak
 from prism_jax.training.logs.flops import Work, flops
@@ -120,6 +121,7 @@ class Log:
             total=shape.training.steps,
             initial=start,
             unit="step",
+            mininterval=bar_seconds(),
             disable=not (progress and self._writes),
             dynamic_ncols=True,
         )
