@@ -74,6 +74,8 @@ def test_one_request_per_event_asks_both_questions_and_the_gate_decides(fake, ca
         assert (decision.spoke, decision.reason) == (verdict.speak, verdict.reason)
         np.testing.assert_allclose(decision.fast.accept, apply_map(GATE.accept, np.array(accept)), rtol=1e-9)
     assert agent.reader.sent.startswith("decision model: 4 requests: 0 cached, 0 failed")
+    fake.faults = [503]  # after which it is asked once more
+    assert agent.observe("ann", Event(time=1200.0, text="asks"), OFFERS).unanswered is None
 
 
 @pytest.mark.parametrize(

@@ -358,6 +358,32 @@ def test_groups_of_all_parts_together_are_limited(monkeypatch):
     assert running.evaluate(running.over(parts_of(scores, 4)), POINT, exact=True)[1].evaluation.groups
 
 
+@pytest.mark.parametrize("most", [100, 20, 5])
+def test_what_parts_merge_to_is_what_the_whole_is(most):
+    """Sums of units, kept by name, by key, or of a few by name beside many by key; and the first rows."""
+    columns, names = np.random.default_rng(0).random((60, 2)), [f"unit {i:02d}" for i in range(60)]
+
+    def of(first, last):
+        some = dict(zip("ab", columns[first:last].T, strict=True))
+        return states.UnitSums.of(names[first:last], some, resamples=50, seed=1, most=most)
+
+    def total(state):
+        return state.sums.sum(axis=0) if state.keys is None else state.totals
+
+    def rows(first, last):
+        return states.Beginning({"row": np.arange(first, last)}, most)
+
+    whole, found = of(0, 60), of(0, 8).merge(of(8, 50)).merge(of(50, 60))
+    twice = found.merge(of(8, 50))  # units that stand in both
+    assert found.number == twice.number == 60 and (found.keys is None) == (most == 100)
+    np.testing.assert_allclose(total(found), total(whole), rtol=1e-12)
+    np.testing.assert_allclose(total(twice), total(whole) + columns[8:50].sum(axis=0), rtol=1e-12)
+    if most < 100:
+        np.testing.assert_allclose(found.replicates, whole.replicates, rtol=1e-12)
+    parts = [rows(*ends) for ends in ((0, 0), (0, 3), (3, 3), (3, 60), (60, 61))]
+    assert functools.reduce(states.Beginning.merge, parts).columns["row"].tolist() == list(range(61))[:most]
+
+
 def test_resamples_of_keys_are_poisson_and_independent():
     keys = unit_keys(f"stream {i}" for i in range(2000))
     weights = poisson_weights(keys, 400, seed=3).astype(float)
