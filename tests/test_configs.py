@@ -20,9 +20,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 FILES = sorted((ROOT / "configs").glob("*.py"))
 KINDS = {
     **dict.fromkeys(("teacher", "simulated_teacher", "baselines"), TeacherConfig),
-    **dict.fromkeys(
-        ("judges_paper", "judges_pool_a", "judges_pool_b", "judges_independent", "simulated_judges"), JudgesConfig
-    ),
+    **dict.fromkeys(("judges", "simulated_judges"), JudgesConfig),
     **dict.fromkeys(("probe_simulator", "probe_proactivebench"), ProbeConfig),
 }
 """The configs of other mains than `train`."""
@@ -48,12 +46,16 @@ def test_it_round_trips_and_states_how_to_run_it(path):
 
 
 def test_the_independent_panel_shares_no_maker_with_teacher_labels_and_student():
-    panels = {path.stem.removeprefix("judges_"): read(path) for path in FILES if "judges_" in path.stem}
+    config = runpy.run_path(str(ROOT / "configs/judges.py"))
+    panels = {name: config["get_config"](f"{name},http://127.0.0.1:1/v1") for name in config["PANELS"]}
+    assert all(one.base_url.endswith(":1/v1") for panel in panels.values() for one in panel.endpoints.values())
     makers = {name: {one.model.split("/")[0] for one in panel.endpoints.values()} for name, panel in panels.items()}
     teacher = read(ROOT / "configs/teacher.py")
     shared = {*makers["paper"], teacher.endpoint.model.split("-")[0], "qwen"}
     assert len(makers["independent"]) == 3 and "deepseek" in shared
     assert not makers["independent"] & shared
+    with pytest.raises(ValueError, match="panel: found 'paperr', expected one of paper, pool_a, pool_b, independent"):
+        config["get_config"]("paperr")
 
 
 def trained(path):

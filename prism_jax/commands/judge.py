@@ -1,6 +1,6 @@
 """Asks a panel of models what the user would have accepted.
 
-    python -m prism_jax judge --config=configs/judges_paper.py --streams=IN --votes=VOTES --out=OUT
+    python -m prism_jax judge --config=configs/judges.py --streams=IN --votes=VOTES --out=OUT
     python -m prism_jax judge --page_out=FILE.html --streams=A.jsonl --system=NAME=B.jsonl --sample=229
 
 Every judge of the config says of each proposal, and of silence, whether the user would accept it now. VOTES holds each

@@ -28,8 +28,8 @@ ANSWERING = {"deepseek_r1": BASELINE, "qwen3_8b": "Qwen3-8B"}
 """Baselines without published traces: their argument of configs/baselines.py, and their row."""
 DONE = {"teacher": "DeepSeek-R1, as our teacher", "prism": PRISM}
 """Systems whose probabilities decide: the folder of their traces, and their row."""
-PANELS = {"ensemble": "judges_paper", "pool A": "judges_pool_a", "pool B": "judges_pool_b"}
-"""The panels by name, and their configs; the first is the main one."""
+PANELS = {"ensemble": "paper", "pool A": "pool_a", "pool B": "pool_b"}
+"""The panels by name, and their arguments of configs/judges.py; the first is the main one."""
 OUTPUTS = {
     "Table 1": "systems/main.csv",
     "Table 2, ablation A": "base/thresholds.csv",
@@ -158,8 +158,8 @@ class _Paper:
     def judge(
         self, what: str, files: Sequence[str], made: epath.Path, requests: int, before: int = 0, panel: str = "ensemble"
     ) -> Stage:
-        config = f"configs/{PANELS[panel]}.py"
-        there = f":{self.inputs.address}" if self.inputs.address else ""
+        config = f"configs/judges.py:{PANELS[panel]}"
+        there = f",{self.inputs.address}" if self.inputs.address else ""
         # The texts are public, and the rubric is asked about them as they are.
         rubric = ("--config.prompt=official", f"--config.source={self.inputs.source}", "--config.remote.redact=False")
         words = main_of(

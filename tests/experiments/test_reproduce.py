@@ -216,7 +216,7 @@ def test_tokens_of_prompts_are_those_of_the_real_test_events():
             shown = json.dumps({"Time": event.time_text, "Event": event.text})
             asked["agent"].append(Request((*conversation, Message("user", agent.step.replace(PLACE, shown)))))
             conversation += [Message("user", shown), Message("assistant", "x" * 400)]
-    configs = {"teacher": "teacher.py", "judge": "judges_paper.py", "agent": "baselines.py:deepseek_r1"}
+    configs = {"teacher": "teacher.py", "judge": "judges.py", "agent": "baselines.py:deepseek_r1"}
     for kind, config in configs.items():
         assert mean_tokens(asked[kind], f"configs/{config}", kind) == pytest.approx(
             real_costs.PROMPT_TOKENS[kind], abs=0.5

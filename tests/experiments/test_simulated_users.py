@@ -73,7 +73,7 @@ def test_judges_who_do_not_err_say_what_the_users_would_have_answered(users, tmp
         endpoint = {"base_url": url, "model": f"judge-{number}", "key": "", "input_price": 0, "output_price": 0}
         settings += [f"--config.endpoints.{name}.{key}={value}" for key, value in endpoint.items()]
     files = [f"--streams={folder}/held_out.jsonl", f"--votes={tmp_path}/votes.jsonl", f"--out={tmp_path}/out.jsonl"]
-    done = forked.run("prism_jax", "judge", "--config=configs/judges_paper.py", *settings, *files)
+    done = forked.run("prism_jax", "judge", "--config=configs/judges.py", *settings, *files)
     assert done.returncode == 0, done.stderr
     judged, answers = (read_streams(path) for path in (tmp_path / "out.jsonl", folder / "answers.jsonl"))
     steps = [

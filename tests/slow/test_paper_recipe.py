@@ -89,7 +89,7 @@ def folder(users, endpoint, weights, run, tmp_path_factory):
     teacher = ("--config=configs/teacher.py", f"--config.endpoint.base_url={endpoint.url}", *prices, *remote)
     run("label", *teacher, f"--streams={folder}/bare.jsonl", f"--out={folder}/taught.jsonl")
     files = (f"--streams={folder}/taught.jsonl", f"--votes={folder}/votes.jsonl", f"--out={folder}/judged.jsonl")
-    run("judge", f"--config=configs/judges_pool_a.py:{endpoint.url}", *remote, *files)
+    run("judge", f"--config=configs/judges.py:pool_a,{endpoint.url}", *remote, *files)
     judged = read_streams(folder / "judged.jsonl")
     for split, numbers in SPLITS.items():
         write_streams(folder / f"{split}.jsonl", [judged[number] for number in numbers])
