@@ -73,8 +73,7 @@ class Tally:
         """The number of this name, from the columns and totals of all steps; None while these are gathered."""
         self.check_steps(data)
         if name not in self.kept:
-            columns, totals = gather()
-            self.kept[name] = compute(_cells(columns), totals)
+            self.kept[name] = compute(*self._gathered(name, gather))
         return self.kept[name]
 
     def area(self, name: str, data: EvaluationData, sweep: Callable[[], Sweep]) -> Number:
@@ -83,9 +82,7 @@ class Tally:
         if data.whole.soft or not data.whole.has_gold:
             return Number()
         if (key := f"area.{name}") not in self.kept:
-            events = sweep().events(data.weight)
-            area = histograms.area(curve_of(events, exact=True))
-            self.kept[key] = area_of(area, _cells(area_columns(name, data, area, events)), **self.resampling)
+            self.kept[key] = area_of(*self._curve(name, data, sweep), **self.resampling)
         found, bound = self.kept[key]
         self.bound = max(self.bound, bound)
         return Number(found.value, found.low, found.high)
@@ -96,6 +93,17 @@ class Tally:
             return ""
         unit = 10.0 ** math.floor(math.log10(100 * self.bound))
         return f"AUDBC is within {unit * math.ceil(100 * self.bound / unit):.1g} points of the rows' own."
+
+    def _gathered(self, name: str, gather: Callable[[], Gathered]) -> tuple[Units, Mapping[str, Any]]:
+        """What a number is computed from."""
+        columns, totals = gather()
+        return _cells(columns), totals
+
+    def _curve(self, name: str, data: EvaluationData, sweep: Callable[[], Sweep]) -> tuple[Area, Units]:
+        """What an area and its interval are computed from."""
+        events = sweep().events(data.weight)
+        area = histograms.area(curve_of(events, exact=True))
+        return area, _cells(area_columns(name, data, area, events))
 
 
 def _cells(columns: Mapping[str, Float64[np.ndarray, "units"]]) -> Units:
