@@ -197,6 +197,7 @@ def test_the_papers_numbers_stand_in_tables_and_figures_on_request_and_say_other
         folder = epath.Path(tmp_path / str(with_paper))
         runner.run_experiments(("main",), dataclasses.replace(call, paper_numbers=with_paper), folder)
         assert all(("the paper" in (folder / f"main.{kind}").read_text()) == with_paper for kind in ("md", "svg"))
+        assert ", by one temperature per signal. " in (folder / "main.md").read_text()
 
 
 def test_what_holds_by_construction_has_no_interval(sheets, evaluation):

@@ -13,6 +13,7 @@ from etils import epath
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol, splits
+from prism_jax.evaluation.fits import Calibration
 from prism_jax.experiments.intervals import mean_over_seeds
 from prism_jax.experiments.paper import drawing, outputs
 from prism_jax.experiments.paper.exported import Model
@@ -116,7 +117,7 @@ class Inputs:
         """What a table is computed on: a study of the scores in parts for each table, else the `studies_in_memory`."""
         if self.sums is None:
             return self.studies_in_memory
-        return (self.sums.study(epath.Path(self.scores or "").name),)
+        return (self.sums.study(_source(self.scores or "", self.sums.statistic.plan.calibration)),)
 
     @functools.cached_property
     def studies_in_memory(self) -> tuple[Study, ...]:
@@ -177,7 +178,7 @@ class Inputs:
         try:
             fits = protocol.calibrate(scores)
             steps = splits.evaluated_rows(scores).steps()
-            source = f"{len(steps)} test steps of {epath.Path(path).name}"
+            source = f"{len(steps)} test steps of {_source(path, fits)}"
             study = Study(scores, fits, source, self.point, self.settings, self.method)
             study.at()
         except ScoresError as error:
@@ -189,6 +190,11 @@ class Inputs:
         steps = f"{len(splits.evaluated_rows(scores).steps())} test steps of simulated streams"
         source = f"{steps}, seed {trainings.seed}" if len(self.trainings) == 1 else f"{steps} in the first seed"
         return Study(scores, protocol.calibrate(scores), source, self.point, self.settings, self.method, trainings)
+
+
+def _source(path: str, fits: Calibration) -> str:
+    """What a file is called in the notes of tables, and how its probabilities are calibrated, if that is done here."""
+    return epath.Path(path).name + ("" if fits.identity else ", by one temperature per signal")
 
 
 def run_experiments(names: Sequence[str], inputs: Inputs, folder: epath.Path) -> list[str]:
