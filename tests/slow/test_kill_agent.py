@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 from exported_folder import write
-from test_input_loop import COMMAND, encoded, lines_of, run, told, with_people
+from test_input_loop import COMMAND, encoded, lines_of, told, with_people
 
 from prism_jax.agent.state.kept import store_of_one
 
@@ -22,10 +22,15 @@ def test_kill_9_leaves_whole_records_and_a_restart_goes_on(root, tmp_path):
     source.write_bytes(encoded(with_people(lines_of(60, streams=2))))
     settings = (f"--model={model}", f"--input={source}", "--explore=0.3", "--explore_loss=0.5", "--batch=3")
     settings += ("--skip_bad", "--most_offers=3", "--offers_window=10", "--most_thoughts=3", "--thoughts_window=30")
-    whole = run(root, *settings, f"--state={tmp_path / 'whole'}")
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(root)}
+
+    def run(*arguments):
+        command = [sys.executable, str(COMMAND), *arguments]
+        return subprocess.run(command, cwd=root, env=environment, capture_output=True)
+
+    whole = run(*settings, f"--state={tmp_path / 'whole'}")
     assert whole.returncode == 0, whole.stderr
     settings += (f"--state={tmp_path / 'state'}", f"--records={records}")
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(root)}
     rng, data = np.random.default_rng(0), b""
     for _ in range(3):
         command = [sys.executable, str(COMMAND), "slow=0.05", *settings]
@@ -38,7 +43,7 @@ def test_kill_9_leaves_whole_records_and_a_restart_goes_on(root, tmp_path):
         data = records.read_bytes()
         assert told(data) == told(whole.stdout)[: data.count(b"\n")]
     records.write_bytes(data[: data.rindex(b"\n", 0, -1) + 101])  # as if the system had died in the middle of a record
-    again = run(root, *settings)
+    again = run(*settings)
     assert again.returncode == 0, again.stderr
     assert b"removed the last 100 bytes" in again.stderr
     assert told(records.read_bytes()) == told(whole.stdout)

@@ -26,6 +26,7 @@ STUDENT = StudentConfig(
 )
 IDS = np.random.default_rng(9).integers(19, size=(2, 7), dtype=np.int32)
 IDS[:, 1] = 4, 2  # both answers occur
+IDS = jax.device_put(IDS)
 HEADS = [("frozen", ()), ("slots", (4, 2)), ("all", ())]
 
 
