@@ -64,6 +64,6 @@ def get_config(panel: str = "paper"):
     if panel not in PANELS:
         raise ValueError(f"panel: found {panel!r}, expected one of {', '.join(PANELS)}")
     name, judges = PANELS[panel]
-    endpoints = {judge: dataclasses.replace(JUDGES[judge], base_url=gateway or GATEWAY) for judge in judges}
+    endpoints = {key: dataclasses.replace(JUDGES[key], base_url=gateway or GATEWAY) for key in judges}
     remote = RemoteConfig(cache="judges.sqlite")
     return to_config_dict(JudgesConfig(name=name, endpoints=endpoints, remote=remote, source=local_proactivebench()))

@@ -227,7 +227,8 @@ def _of_labels(event: TraceEvent, step: Step) -> Verdicts:
     silence = None if step.y_need is None else step.y_need == 0
     labels = {offer.text: offer.y_accept == 1 for offer in step.candidates if offer.text and offer.y_accept is not None}
     predictions = official_predictions(event)
-    verdicts = (
-        silence if text is None else labels.get(text) if isinstance(text, str) else None for text in predictions
-    )
-    return Verdicts(tuple(verdicts), silence)
+    return Verdicts(tuple(silence if text is None else _label(text, labels) for text in predictions), silence)
+
+
+def _label(prediction: object, labels: Mapping[str, bool]) -> bool | None:
+    return labels.get(prediction) if isinstance(prediction, str) else None

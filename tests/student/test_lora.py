@@ -24,9 +24,9 @@ STUDENT = StudentConfig(
     mlp_dim=24,
     initializer_range=0.2,
 )
-IDS = np.random.default_rng(9).integers(19, size=(2, 7), dtype=np.int32)
-IDS[:, 1] = 4, 2  # both answers occur
-IDS = jax.device_put(IDS)
+_DRAWN = np.random.default_rng(9).integers(19, size=(2, 7), dtype=np.int32)
+_DRAWN[:, 1] = 4, 2  # both answers occur
+IDS = jax.device_put(_DRAWN)
 HEADS = [("frozen", ()), ("slots", (4, 2)), ("all", ())]
 
 

@@ -118,9 +118,10 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     try:
         _Handler.beats = Heartbeat(Client(given.url, token_of(given)), given.ignored_after)
-        server = _Server(("127.0.0.1", given.port), _Handler)
     except ValueError as error:
         sys.exit(f"error: {error}")
+    try:
+        server = _Server(("127.0.0.1", given.port), _Handler)
     except (OSError, OverflowError) as error:
         sys.exit(f"error: --port: found {given.port}, which cannot be listened on ({error}), expected a free one")
     with contextlib.suppress(KeyboardInterrupt):
