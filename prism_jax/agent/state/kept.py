@@ -269,9 +269,10 @@ class KeptAgent(Decider):
     def _as_wanted(self, partition: Partition, items: Sequence[Observation]) -> list[Observation]:
         """Events with what their people want in their costs."""
         known: dict[str, Preferences] = {}
+        whose: dict[str, str | None] = {}  # a new stream's first event says it
         wanted, now = list[Observation](), self._clock()
         for item in items:
-            person = self._persons.get(item.stream, item.person)
+            person = whose.setdefault(item.stream, self._persons.get(item.stream, item.person))
             if person is not None and person not in known:
                 known[person] = preferences_of(partition, person)
             wanted += [item] if person is None else self._wanted(known[person], [item], now)
