@@ -18,6 +18,7 @@ from prism_jax.agent.replay import replay
 from prism_jax.agent.settings import QUIET, AgentSettings, Critical, Terms
 from prism_jax.agent.state import schema
 from prism_jax.agent.state.durable import DurableAgent, Events
+from prism_jax.agent.state.kept import KeptAgent
 from prism_jax.agent.state.partition import Partition, StateError
 from prism_jax.agent.state.preferences import LEVELS, Preferences, QuietHours, Silence, keep_preferences, preview
 from prism_jax.agent.state.preferences import preferences_of as asked_for
@@ -106,6 +107,14 @@ def test_who_wants_quiet_has_it_until_its_end_but_for_critical_events(preference
         lines = [(f"log:{i}", record) for i, record in enumerate(all_records(tmp_path))]
         assert [record["spoke"] for record in replay(lines)] == [record["spoke"] for _, record in lines]
         assert [record.get("quiet") for _, record in lines][:40] == [preferences.quiet(Clock.now)] * 40
+
+
+def test_quiet_holds_for_later_events_of_a_new_stream_that_leave_its_person_out(tmp_path):
+    with StateStore(tmp_path, partitions=1) as store:
+        prefer(store, Preferences(silence=Silence("muted", Clock.now + HOUR)))
+        agent = KeptAgent(FakeReader(slow=False), exported(slow=False), store, SETTINGS, clock=Clock())
+        items = [observation(number, person=None if number else "ada") for number in range(40)]
+        assert {found.reason for found in agent.observe_many(items)} == {"silent: muted"}
 
 
 def test_a_host_may_say_that_somebody_is_busy_and_its_word_stays(tmp_path):
@@ -231,6 +240,19 @@ def test_streams_of_which_nothing_came_for_long_are_deleted_with_every_trace(tmp
         assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"canary" in path.read_bytes()]
         (again,) = decided(agent, observation(0)._replace(stream="canary", person="bob"))  # the name is free
         assert again["id"] == "canary/0" and again["person"] == "bob"
+
+
+def test_claims_are_deleted_where_their_partition_was_closed_for_those_of_the_streams(tmp_path):
+    clock = Clock()
+    with StateStore(tmp_path, partitions=16, most_open=2, clock=clock) as store:
+        agent = agent_on(store, clock)
+        for number in range(40):
+            decided(agent, observation(0, person=f"person {number}")._replace(stream=f"canary {number}"))
+        store.close_idle()
+        clock.now += 10 * HOUR
+        for _, number in itertools.product(range(2), range(16)):
+            agent.expire(number, clock.now - HOUR)
+        assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"canary" in path.read_bytes()]
 
 
 def test_a_partition_of_the_first_format_is_brought_up_to_date(tmp_path):

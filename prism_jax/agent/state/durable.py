@@ -105,7 +105,8 @@ class DurableAgent(KeptAgent):
                     partition.delete_stream(stream)
         # Where others claim, a claim may be of a stream that is being made.
         claims = partition.claims() if isinstance(self.claims, StoredClaims) else []
-        partition.unclaim([name for name, person in claims if self.store.of(person or name).stream(name) is None])
+        gone = [name for name, person in claims if self.store.of(person or name).stream(name) is None]
+        self.store.partition(number).unclaim(gone)  # which may have been closed for the others
         if names:
             self.store.erase_more(len(names))
         return names
