@@ -214,10 +214,6 @@ class Decider:
         self._ledger.prediction(outcome)
         self._ledger.answered(outcome)
 
-    def has(self, stream: str) -> bool:
-        """Whether the agent has read events of a stream, and not dropped it since."""
-        return self._ledger.has(stream)
-
     @alone
     def unload(self, stream: str) -> None:
         """Drops a stream that can be resumed; nothing is withdrawn of it."""

@@ -129,7 +129,7 @@ class DecisionReader(AskingReader):
     def forget(self, stream: str) -> None:
         """Drops a stream; see `Reader.forget`."""
         for kept in (self._texts, self._newest, self._digest):
-            del kept[stream]
+            kept.pop(stream, None)
 
     def history(self, stream: str) -> str:
         """SHA-256 of the texts of the newest event and its offers, and of the same hash after the event before."""

@@ -88,8 +88,9 @@ class EngineReader(AskingReader):
 
     def forget(self, stream: str) -> None:
         """Drops a stream; see `Reader.forget`."""
-        self._trunks.close(stream)
-        del self._newest[stream]
+        if stream in self._trunks:
+            self._trunks.close(stream)
+        self._newest.pop(stream, None)
         self._slots.forget(stream)
 
     def history(self, stream: str) -> str:

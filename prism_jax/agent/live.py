@@ -64,8 +64,9 @@ class _LiveStreams:
 
     def forget(self, stream: str) -> None:
         """Drops a stream; see `Reader.forget`."""
-        self._engine.close(stream)
-        del self._newest[stream]
+        if stream in self._engine:
+            self._engine.close(stream)
+        self._newest.pop(stream, None)
 
     @property
     def programs(self) -> int:

@@ -82,7 +82,7 @@ class ProbeReader(FastOnly):
 
     def forget(self, stream: str) -> None:
         """Drops a stream; see `Reader.forget`."""
-        del self._streams[stream]
+        self._streams.pop(stream, None)
         if self._live is not None:
             self._live.forget(stream)
 

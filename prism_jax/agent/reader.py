@@ -96,7 +96,7 @@ class Reader(Protocol):
         """
 
     def forget(self, stream: str) -> None:
-        """Drops a stream and all that was read of it."""
+        """Drops a stream and all that was read of it; one that was never opened is none."""
 
     def history(self, stream: str) -> str:
         """Hash, in hexadecimal, of what was read of a stream: the ids of the tokens in its trunk."""

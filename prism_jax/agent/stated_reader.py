@@ -54,7 +54,7 @@ class StatedReader(FastOnly):
 
     def forget(self, stream: str) -> None:
         """Drops a stream."""
-        del self._digests[stream]
+        self._digests.pop(stream, None)
 
     def history(self, stream: str) -> str:
         """SHA-256 of the newest event's text and of the same hash after the event before."""

@@ -151,7 +151,7 @@ def test_a_record_that_a_restart_would_refuse_is_not_kept(tmp_path, monkeypatch)
         agent = KeptAgent(FakeReader(), exported(), store)
         with pytest.raises(StateError, match=r"found a record of \d+ bytes, expected at most 100"):
             agent.observe("s", Event(time=1.0, text="x"))
-        assert list(store.partition(0).lines()) == [] and not agent.has("s")
+        assert list(store.partition(0).lines()) == [] and not agent._ledger.has("s")
 
 
 @pytest.mark.parametrize("key", ["c_fa", "c_fn", "margin", "fixed_threshold", "price", "most_offers", "offers_window"])

@@ -161,6 +161,8 @@ def test_answers_are_kept_money_is_bounded_and_personal_data_stays(fake, cache):
     assert again.observe("s", event).unanswered is None and len(fake.asked) == 1
     reason = again.observe("s", Event(time=1.0, text="long " * 300)).reason
     assert "budget: found" in reason and len(fake.asked) == 1
+    for stream in ("s", "never read"):
+        again.reader.forget(stream)
 
 
 def test_an_attempt_that_was_late_counts_at_its_most(fake, cache):

@@ -377,6 +377,19 @@ def test_a_disk_that_fails_for_a_moment_is_no_contradiction(tmp_path, monkeypatc
         assert agent.answer([Events((observation("s0", 2),))])[0][0]["id"] == "s0/2"
 
 
+def test_an_event_at_which_the_reader_fails_is_read_once_when_it_comes_again(tmp_path, monkeypatch):
+    with StateStore(tmp_path) as store:
+        agent = durable(store)
+        read = agent.reader.observe
+        with monkeypatch.context() as patch:
+            patch.setattr(agent.reader, "observe", lambda items: (read(items), 1 / 0))
+            with pytest.raises(ZeroDivisionError):
+                agent.answer([Events((observation("s0", 0),))])
+        for number in range(2):
+            assert agent.answer([Events((observation("s0", number),))])[0][0]["id"] == f"s0/{number}"
+        assert durable(store).answer([Events((observation("s0", 2),))])[0][0]["id"] == "s0/2"
+
+
 def test_few_files_are_open_at_a_time_and_those_that_were_closed_take_no_memory(tmp_path):
     with StateStore(tmp_path, most_open=3) as store:
         agent, opened = durable(store), weakref.WeakSet()

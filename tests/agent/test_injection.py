@@ -317,7 +317,8 @@ def test_the_longest_event_is_an_error_of_its_stream_alone(reader):
     with pytest.raises(ValueError, match=r"^stream 'a': found an event of \d+ tokens, expected at most \d+: "):
         reader.observe([("a", longest, offers)])
     assert reader.history("other") == history
-    reader.forget("other")
+    for stream in ("other", "a"):
+        reader.forget(stream)
 
 
 @pytest.mark.slow

@@ -84,15 +84,14 @@ class Answering:
         for count in range(len(item.events), 0, -1):
             if digests[count] in self._kept:
                 name, known = self._kept.pop(digests[count]), count
-                self._open.add(name)
                 break
         name = name or str(next(self._names))
+        self._open.add(name)
         for number, event in enumerate(item.events[known:], known):
             try:
                 reader.follow([(name, event, AN_OFFER)])
             except ValueError as error:
                 raise ValueError(f"input[{number}]: {_in_words(error)}") from None
-            self._open.add(name)
         return name, digests[-1]
 
     def _keep(self, digest: bytes, name: str) -> None:
@@ -122,7 +121,6 @@ class Answering:
             if isinstance(reading, ValueError):
                 found[number] = ValueError(f"input[{len(items[number].events) - 1}]: {reading}")
                 continue
-            self._open.add(newest[number][0])
             if isinstance(reading, Unanswered):
                 found[number] = ApiError(503, f"the model gave no answer: {reading.reason}")
             else:
@@ -133,6 +131,7 @@ class Answering:
     def _before_newest(self, item: Asked) -> tuple[str, int]:
         """The stream of a request without its newest event, and how many tokens were read for it."""
         name, tokens = str(next(self._names)), 0
+        self._open.add(name)
         for number, event in enumerate(item.events[:-1]):
             try:
                 if isinstance(self._reader, AskingReader):
@@ -141,7 +140,6 @@ class Answering:
                     tokens += self._reader.observe([(name, event, AN_OFFER)])[0].tokens
             except ValueError as error:
                 raise ValueError(f"input[{number}]: {_in_words(error)}") from None
-            self._open.add(name)
         return name, tokens
 
     def _calibrated(

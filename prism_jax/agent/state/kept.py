@@ -307,8 +307,7 @@ class KeptAgent(Decider):
     def drop(self, streams: Iterable[str]) -> None:
         """Drops streams from memory; they are read again when they are next needed."""
         for name in streams:
-            if self.has(name):
-                self.unload(name)
+            self.unload(name)  # also a new one of which the reader alone has something, since it failed
             self._loaded.pop(name, None)
             self._persons.pop(name, None)
 

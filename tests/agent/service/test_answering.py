@@ -147,6 +147,15 @@ def test_a_reader_that_cannot_be_asked_again_reads_anew():
     assert found.tokens == sum(len(event.text.split()) for event in own) and not reader.trunks
 
 
+def test_a_reader_that_fails_keeps_nothing_of_the_request(monkeypatch):
+    reader = FakeReader(slow=False)
+    answering, read = Answering(reader, exported(slow=False)), reader.observe
+    monkeypatch.setattr(reader, "observe", lambda items: (read(items), 1 / 0))
+    with pytest.raises(ZeroDivisionError):
+        answering.answer([Asked(events("a", 1), OFFERS)])
+    assert not reader.trunks
+
+
 class Asking(AskingReader):
     """A model that is served elsewhere, and answers that which it is asked first."""
 
