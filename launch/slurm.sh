@@ -31,10 +31,12 @@ if [[ $status == 75 && -n ${SLURM_JOB_ID:-} ]]; then exec scontrol requeue "$SLU
 # Calibration and evaluation run in one process. absl takes --flag=value and --flag value, with one hyphen or two, and
 # the last one counts.
 workdir=
+texts=()
 previous=
 for word in "$@"; do
     case $previous in --workdir | -workdir) workdir=$word ;; esac
     case $word in --workdir=* | -workdir=*) workdir=${word#*=} ;; esac
+    [[ ! $word =~ ^--?(no)?texts(=.*)?$ ]] || texts+=("$word")
     previous=$word
 done
-[[ -z $workdir ]] || run "$PYTHON" -m prism_jax evaluate --workdir="$workdir"
+[[ -z $workdir ]] || run "$PYTHON" -m prism_jax evaluate --workdir="$workdir" "${texts[@]}"

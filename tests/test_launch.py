@@ -1,6 +1,8 @@
 """The launch scripts parse and print what they would run; the machine check names each problem in one line."""
 
 import contextlib
+import inspect
+import io
 import os
 import pathlib
 import re
@@ -17,6 +19,7 @@ import pytest
 
 from prism_jax.runs import machine
 from prism_jax.runtime.dataclass_config import from_config_dict
+from prism_jax.training.compiled import absent
 from prism_jax.training.run_config import RunConfig
 
 SCRIPTS = ("a100.sh", "node.sh", "slurm.sh")
@@ -88,6 +91,11 @@ def test_slurm_evaluates_in_one_process_after_training(root):
 def test_slurm_evaluates_however_the_workdir_is_given(root, flags):
     evaluate = dry_run(root, "slurm.sh", ("--config=configs/quickstart.py", *flags))[2]
     assert evaluate.split(maxsplit=4)[4].strip() == r"--workdir=runs/a\ b"
+
+
+def test_slurm_leaves_the_texts_out_of_the_report_where_training_would(root):
+    evaluate = dry_run(root, "slurm.sh", ("--workdir=a", "--texts", "--notexts", "--config.data.without_domain=b"))[2]
+    assert evaluate.split()[4:] == ["--workdir=a", "--texts", "--notexts"]
 
 
 def test_slurm_evaluates_nothing_inside_an_environment_variable(root, tmp_path):
@@ -216,6 +224,23 @@ def test_the_extra_that_fits_the_driver_is_named(drivers, extra):
     assert machine.fitting_extra(lines) == extra
     (line,) = machine.check_devices(1, "gpu", "", machine.fitting_extra(lines))
     assert f"expected gpu; install 'prism_jax[{extra}]' and unset JAX_PLATFORMS" in line
+
+
+def test_a_compiler_ends_where_who_asked_it_was_killed(monkeypatch, capsys):
+    asked = []
+    monkeypatch.setattr(absent, "has_compiler", lambda: True)
+    monkeypatch.setattr(machine, "_end_with", asked.append)
+    monkeypatch.setattr(sys, "stdin", io.StringIO('{"config": 1, "parent": 7}'))
+    machine.answer()
+    assert asked == [7] and "refused" in capsys.readouterr().out
+    monkeypatch.undo()
+    child = f"import os, sys, time\n{inspect.getsource(machine._end_with)}\n_end_with(int(sys.argv[1]))"
+    parent = (
+        "import os, subprocess, sys; me = os.getpid(); "
+        "subprocess.Popen([sys.executable, '-c', sys.argv[1], str(me)]); os.kill(me, 9)"
+    )
+    command = [sys.executable, "-c", parent, child]
+    subprocess.run(command, stdout=subprocess.PIPE, timeout=20)  # ends when nobody holds its standard output
 
 
 def test_the_wrong_number_of_devices_is_named():

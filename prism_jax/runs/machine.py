@@ -9,6 +9,8 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator, Sequence
 
 import jax
@@ -94,7 +96,7 @@ def check_disk(workdir: str | None, space: str) -> Iterator[str]:
     folder = epath.Path(workdir).absolute()
     there = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(there).free
-    if free < parse_bytes(space):
+    if free < parse_bytes(space, "disk"):
         yield f"disk: found {gib(free)} free at {there}, expected {space}; free some, or choose another --workdir"
 
 
@@ -233,7 +235,7 @@ def compile_elsewhere(config: RunConfig, target: str, limit: int, flags: str) ->
       ValueError: if the config cannot be used.
       RuntimeError: if the compiler fails.
     """
-    question = json.dumps({"config": to_dict(config), "target": target, "limit": limit})
+    question = json.dumps({"config": to_dict(config), "target": target, "limit": limit, "parent": os.getpid()})
     done = subprocess.run(
         [sys.executable, "-c", _COMPILE],
         env=compiler_environment(flags),
@@ -260,6 +262,7 @@ def answer() -> None:
     if not has_compiler():
         sys.exit(_MISSING)
     question = json.load(sys.stdin)
+    threading.Thread(target=_end_with, args=(question["parent"],), daemon=True).start()
     try:
         config = from_config_dict(RunConfig, question["config"])
         plan = compile_plan(config, question["target"], question["limit"])
@@ -272,3 +275,10 @@ def answer() -> None:
     except ValueError as error:
         error_line = str(error)
     print(json.dumps({"lines": plan.lines(), "plan": plan.to_dict(), "error": error_line}))
+
+
+def _end_with(parent: int) -> None:
+    """Ends this process within a second after its parent, which may have been killed and waits for no answer then."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)

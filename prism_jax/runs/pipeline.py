@@ -328,7 +328,8 @@ def train_and_evaluate(
     if jax.process_count() == 1:
         evaluate_run(run, texts=texts)
     elif distributed.is_first():
-        print(f"trained; `python -m prism_jax evaluate --workdir={workdir}` calibrates and evaluates, in one process")
+        line = f"python -m prism_jax evaluate --workdir={workdir}" + ("" if texts else " --notexts")
+        print(f"trained; `{line}` calibrates and evaluates, in one process")
 
 
 UNTRAINED = "student without training"

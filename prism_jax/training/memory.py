@@ -322,11 +322,11 @@ def compiled_bytes(shape: StepShape) -> int:
     return analysis.temp_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
 
 
-def parse_bytes(text: str) -> int:
-    """Parses `80GiB`, `24 GB` or a plain number of bytes; raises ValueError for anything else."""
+def parse_bytes(text: str, flag: str = "device_memory") -> int:
+    """Parses `80GiB`, `24 GB` or a plain number of bytes; raises ValueError, naming the flag, for anything else."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([A-Za-z]*)", text.strip())
     if match is None or match[2] not in UNITS:
-        raise ValueError(f"device_memory: found {text!r}, expected a size such as 80GiB or 24GB")
+        raise ValueError(f"{flag}: found {text!r}, expected a size such as 80GiB or 24GB")
     return int(float(match[1]) * UNITS[match[2]])
 
 

@@ -167,3 +167,5 @@ def test_sizes_are_read(text, size):
 def test_other_sizes_are_refused(text):
     with pytest.raises(ValueError, match=r"^device_memory: found .*, expected a size such as 80GiB"):
         parse_bytes(text)
+    with pytest.raises(ValueError, match=r"^disk: found "):
+        parse_bytes(text, "disk")
