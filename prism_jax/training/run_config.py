@@ -151,7 +151,9 @@ class TrainingConfig:
         check(self, "share_every", self.share_every >= 0, "at least 0 (0 never logs them)")
         check_at_least(self, 0, "keep_best", "evaluate_every")
         check_above(self, 0, "learning_rate", "clip")
-        check_shares(self, "a number in [0, 1]", "warmup", "final_rate", "b1", "b2")
+        check_shares(self, "a number in [0, 1]", "warmup", "final_rate")
+        for name in ("b1", "b2"):  # at 1 a moment stays 0, and its correction divides 0 by 0
+            check(self, name, 0 <= getattr(self, name) < 1, "a number in [0, 1)")
         check_at_least(self, 0, "weight_decay")
         if self.second_moment == "bfloat16" and 1 - self.b2 < 2**-8:
             raise ValueError(

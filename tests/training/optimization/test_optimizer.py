@@ -77,6 +77,12 @@ def test_moments_have_the_dtypes_in_the_config(first, second):
         assert error.max() > 0 and error.mean() < 0.02 * np.abs(np.asarray(exact)).mean()
 
 
+@pytest.mark.parametrize("name", ["b1", "b2"])
+def test_a_moment_without_decay_which_would_be_no_number_is_rejected(name):
+    with pytest.raises(ValueError, match=rf"^{name}: found 1\.0, expected a number in \[0, 1\)"):
+        settings(**{name: 1.0})
+
+
 def test_second_moments_in_bfloat16_that_would_never_decay_are_rejected():
     """At b2 = 0.999 a bfloat16 moment would not decay even if the gradient is zero."""
     stuck = jnp.asarray(1.0, jnp.bfloat16)
