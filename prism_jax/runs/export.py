@@ -78,6 +78,14 @@ def export_run(
     check_absent(output)
     workdir = Workdir(run)
     config = workdir.load_config()
+    lora, base = config.lora, config.training.start
+    if adapter and not lora.rank:
+        raise ValueError(f"--adapter: found {workdir}, a run with lora.rank = 0, expected one that trained adapters")
+    if adapter and config.training.start_blocks:
+        raise ValueError(
+            f"--adapter: found {workdir}, whose base is the lowest {config.training.start_blocks} blocks of {base}, "
+            "expected training.start_blocks = 0: adapters are loaded onto the whole base"
+        )
     template = Template(Tokenizer.load(workdir.tokenizer), config.prompt)
     fingerprints.check_prompt(workdir, template)
     calibrated = calibration is not None or workdir.calibration.exists() or not (workdir.path / _SCORES).exists()
@@ -90,9 +98,6 @@ def export_run(
     else:
         known = read_scores(workdir.path / _SCORES).columns()
         maps = {name: Temperature(1.0) for name in SIGNALS if f"p_{name}" in known}
-    lora, base = config.lora, config.training.start
-    if adapter and not lora.rank:
-        raise ValueError(f"--adapter: found {workdir}, a run with lora.rank = 0, expected one that trained adapters")
     trained = restore_trained(config, workdir, merge=not adapter)
     model = Qwen3(dataclasses.replace(config.student, compute="float32"))  # whoever loads it chooses
     prism = _prism(template, config, maps, thinking)

@@ -222,6 +222,14 @@ def test_only_a_run_of_adapters_exports_them(trained, tmp_path):
     evaluate_workdir(trained, texts=False)
     with pytest.raises(ValueError, match=r"^--adapter: found .*, a run with lora\.rank = 0, expected one that trained"):
         export_run(trained, epath.Path(tmp_path / "out"), adapter=True)
+
+
+def test_adapters_of_the_lowest_blocks_are_not_exported_for_the_whole_base(tmp_path):
+    Workdir(tmp_path).claim(config_on("weights", start_blocks=1))
+    with pytest.raises(
+        ValueError, match=r"^--adapter: found .*, whose base is the lowest 1 blocks of weights, expected"
+    ):
+        export_run(tmp_path, epath.Path(tmp_path / "out"), adapter=True)
     assert not (tmp_path / "out").exists()
 
 
