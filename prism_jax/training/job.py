@@ -25,6 +25,7 @@ from prism_jax.training.pathways.logged import mean_a_over_e
 from prism_jax.training.pathways.supervision import supervise
 from prism_jax.training.run import Run, resolve
 from prism_jax.training.run_config import MeshConfig, PackingConfig, RunConfig, TrainingConfig
+from prism_jax.training.start import from_hub
 
 LEAST_WARMUP = 3
 """Fewer warm-up steps than this raise the learning rate by more than a third of its peak at once."""
@@ -210,8 +211,11 @@ def step_shape(config: RunConfig) -> tuple[StepShape, str]:
 
 def _absent(config: RunConfig) -> str:
     """The first path in a config that does not exist, or the archive that the run would download; otherwise empty."""
-    paths = [config.training.start, *config.data.paths]
-    missing = [path for path in paths if path and not epath.Path(path).exists()]
+    try:
+        start = from_hub(config.training.start)
+    except FileNotFoundError:
+        start = config.training.start
+    missing = [path for path in (start, *config.data.paths) if path and not epath.Path(path).exists()]
     if not missing and config.data.name == "proactivebench" and not config.data.source:
         return "ProactiveBench (data.source)"
     return missing[0] if missing else ""

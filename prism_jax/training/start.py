@@ -30,7 +30,7 @@ def with_start(config: RunConfig) -> RunConfig:
     Raises:
       ValueError, OSError, RuntimeError: if the weights cannot be used; the message is one line.
     """
-    start, own = _from_hub(config.training.start), config.student
+    start, own = from_hub(config.training.start), config.student
     if not start:
         return config
     config = dataclasses.replace(config, training=dataclasses.replace(config.training, start=start))
@@ -113,7 +113,7 @@ def _check_student(requested: StudentConfig, student: StudentConfig, start: epat
             )
 
 
-def _from_hub(start: str) -> str:
+def from_hub(start: str) -> str:
     """The folder of a model named as on Hugging Face's hub in its cache, or `start` itself.
 
     A path that exists is meant before a name. FileNotFoundError, with the line that downloads, if there is neither.

@@ -16,10 +16,10 @@ from prism_jax.streams import Candidate
 from prism_jax.streams.edit import map_steps
 from prism_jax.student.scoring.slots import Slots
 from prism_jax.training.input_pipeline import pack_split
-from prism_jax.training.job import describe, plan, warn_of_many_epochs, warn_of_short_warmup
+from prism_jax.training.job import describe, plan, step_shape, warn_of_many_epochs, warn_of_short_warmup
 from prism_jax.training.run import resolve
 from prism_jax.training.run_config import PackingConfig
-from prism_jax.training.start import _from_hub
+from prism_jax.training.start import from_hub
 
 
 def with_offers(stream):
@@ -140,13 +140,15 @@ def test_a_name_of_the_hub_is_its_folder_in_the_cache(tmp_path, monkeypatch):
     (tmp_path / "models--some--model.1" / "refs").mkdir()
     (tmp_path / "models--some--model.1" / "refs" / "main").write_text("0" * 40)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    assert _from_hub("some/model.1") == str(snapshot)
+    assert from_hub("some/model.1") == str(snapshot)
+    with pytest.raises(ValueError, match=rf"^{snapshot}/config\.json: "):  # --plan reads what training would
+        step_shape(tiny.with_training(start="some/model.1"))
     with pytest.raises(
         FileNotFoundError, match=r"^training\.start: found no some/other here, .*: hf download some/other$"
     ):
-        _from_hub("some/other")
+        from_hub("some/other")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "some" / "model.1").mkdir(parents=True)
-    assert _from_hub("some/model.1") == "some/model.1"
-    assert _from_hub("") == ""
-    assert _from_hub("runs/a--b") == "runs/a--b"  # no name on the hub: it is refused as a path
+    assert from_hub("some/model.1") == "some/model.1"
+    assert from_hub("") == ""
+    assert from_hub("runs/a--b") == "runs/a--b"  # no name on the hub: it is refused as a path
