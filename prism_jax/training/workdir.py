@@ -62,18 +62,18 @@ class Workdir:
         place = f"{self.config}: config"
         return from_config_dict(RunConfig, read_object(self.config, "prism_jax.train", ConfigError), place)
 
-    def expect_own(self, config: RunConfig) -> None:
-        """ConfigError, as `expect_config` has it, if the folder holds a run of another config."""
-        if self.config.exists():
-            expect_config(self.load_config(), config, str(self.config))
+    def expect_own(self, config: RunConfig) -> RunConfig | None:
+        """The config in the folder, if any; ConfigError, as `expect_config` has it, for that of another run."""
+        saved = self.load_config() if self.config.exists() else None
+        if saved is not None:
+            expect_config(saved, config, str(self.config))
+        return saved
 
     def claim(self, config: RunConfig) -> None:
         """Writes config.json, unless there is one, which must be as `expect_config` demands."""
-        self.expect_own(config)
-        if self.config.exists() and self.load_config() == config:
-            return
-        self.path.mkdir(parents=True, exist_ok=True)
-        write_json(self.config, to_dict(config))
+        if self.expect_own(config) != config:
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_json(self.config, to_dict(config))
 
 
 def expect_config(saved: RunConfig, expected: RunConfig, place: str) -> None:
