@@ -6,46 +6,46 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import special
 from step_samples import sample, slow_sample, trapezoid
 
-from prism_jax.decision import audbc as module
 from prism_jax.decision import gate
-from prism_jax.decision.audbc import audbc, audbc_value, burden_benefit_curve, expected_cost, policy_signals
+from prism_jax.decision.audbc import audbc, audbc_value, burden_benefit_curve, policy_signals
 from prism_jax.decision.passes import Pass
 
 seeds = st.integers(0, 2**32 - 1)
 quick = settings(deadline=None, max_examples=40)
 
 
-def swept_points(decide, ratios, y):
+def swept_points(decide, ratios, y, weight):
     """(burden, benefit) of `decide` at, just below and just above each of the critical ratios."""
     finite = np.unique(ratios[np.isfinite(ratios)])
     around = np.concatenate([[0.0], finite, np.nextafter(finite, 0), finite * (1 + 1e-9) + 1e-12])
-    points = {(0.0, 0.0), (1.0, y.mean())}
+    points = {(0.0, 0.0), (1.0, np.average(y, weights=weight))}
     for r in around:
         chosen = decide(r)
-        points.add((chosen.mean(), (chosen & y).mean()))
+        points.add((np.average(chosen, weights=weight), np.average(chosen & y, weights=weight)))
     return sorted(points)
 
 
-@given(seed=seeds)
+@given(seed=seeds, decimals=st.sampled_from([1, 2]), weighted=st.booleans())
 @quick
-def test_area_is_the_sweep_over_every_ratio(seed):
-    p_need, p_accept, y_need, y_accept = sample(seed)
-    y = y_need & y_accept
+def test_area_is_the_sweep_over_every_ratio(seed, decimals, weighted):
+    p_need, p_accept, y_need, y_accept = sample(seed, decimals=decimals)
+    y, fast = y_need & y_accept, Pass(p_need, p_accept)
+    weight = np.random.default_rng(seed).random(len(y)) if weighted else np.ones(len(y))
     ratios = gate.critical_ratio(p_need, p_accept)
-    points = swept_points(lambda r: ratios <= r, ratios, y)
-    pi = y.mean()
-    assert audbc_value(Pass(p_need, p_accept), y) == pytest.approx(trapezoid(points) / (pi - pi**2 / 2), abs=1e-12)
-    curve = burden_benefit_curve(Pass(p_need, p_accept), y)
+    points = swept_points(lambda r: ratios <= r, ratios, y, weight)
+    pi = np.average(y, weights=weight)
+    value = audbc_value(fast, y, weight=weight if weighted else None)
+    assert value == pytest.approx(trapezoid(points) / (pi - pi**2 / 2), abs=1e-12)
+    curve = burden_benefit_curve(fast, y, weight=weight if weighted else None)
     assert set(zip(curve.burden.round(12), curve.benefit.round(12), strict=True)) <= {
         (round(b, 12), round(u, 12)) for b, u in points
     }
     assert np.all(np.diff(curve.burden) >= 0) and np.all(np.diff(curve.benefit) >= 0)
 
 
-@given(seed=seeds, margin=st.sampled_from([0.05, 0.1, 0.3, 0.7, 1.0, 1.5]))
+@given(seed=seeds, margin=st.sampled_from([0.0, 0.05, 0.1, 0.3, 0.7, 1.0, 1.5]))
 @quick
 def test_with_a_margin_the_curve_follows_the_policys_own_decisions(seed, margin):
     p_need, p_accept, y_need, y_accept = sample(seed)
@@ -64,6 +64,8 @@ def test_with_a_margin_the_curve_follows_the_policys_own_decisions(seed, margin)
         expected = (chosen.mean(), (chosen & y).mean())
         last = np.searchsorted(curve.cost_ratio, r, side="right") - 1
         assert (curve.burden[last], curve.benefit[last]) == pytest.approx(expected, abs=1e-12)
+    area = trapezoid(np.stack([curve.burden, curve.benefit], axis=1)) / (y.mean() - y.mean() ** 2 / 2)
+    assert audbc_value(Pass(p_need, p_accept), y, margin=margin, **slow) == pytest.approx(area, abs=1e-12)
 
 
 def test_a_slow_no_at_the_edge_of_the_band_counts_as_beyond():
@@ -75,16 +77,6 @@ def test_a_slow_no_at_the_edge_of_the_band_counts_as_beyond():
     assert curve.cost_ratio.tolist() == [0, 1, 1]
     assert curve.burden.tolist() == [0, 0.5, 1]
     assert curve.benefit.tolist() == [0, 0, 0.5], "the second step comes first, although both begin around r = 1"
-
-
-@given(seed=seeds)
-@quick
-def test_margin_identities_of_the_area(seed):
-    p_need, p_accept, y_need, y_accept = sample(seed)
-    y, slow = y_need & y_accept, slow_sample(seed)
-    assert audbc_value(Pass(p_need, p_accept), y, margin=0.0, **slow) == audbc_value(Pass(p_need, p_accept), y)
-    slow_only = audbc_value(slow["slow"], y)
-    assert audbc_value(Pass(p_need, p_accept), y, margin=1.0, **slow) == pytest.approx(slow_only, abs=1e-12)
 
 
 @given(y=st.lists(st.booleans(), min_size=2, max_size=50).filter(any), seed=seeds)
@@ -106,46 +98,6 @@ def test_mean_over_all_rankings_is_chance():
     values = [audbc_value(Pass(np.ones(5), ranks[list(p)]), y) for p in itertools.permutations(range(5))]
     # Half of each step's own benefit counts in the area, so the mean over rankings is slightly above chance.
     assert np.mean(values) == pytest.approx(1 / (2 - 0.4), abs=1e-12)
-
-
-@given(seed=seeds, copies=st.integers(2, 5))
-@quick
-def test_duplicating_the_data_changes_nothing(seed, copies):
-    p_need, p_accept, y_need, y_accept = sample(seed)
-    y = y_need & y_accept
-    again = [np.tile(x, copies) for x in (p_need, p_accept, y)]
-    assert audbc_value(Pass(*again[:2]), again[2]) == pytest.approx(audbc_value(Pass(p_need, p_accept), y), abs=1e-12)
-    weighted = audbc_value(Pass(p_need, p_accept), y, weight=np.full(len(y), float(copies)))
-    assert weighted == pytest.approx(audbc_value(Pass(p_need, p_accept), y), abs=1e-12)
-    costs, costs_again = (
-        expected_cost(Pass(n, a), yn, ya)
-        for n, a, yn, ya in (
-            (p_need, p_accept, y_need, y_accept),
-            tuple(np.tile(x, copies) for x in (p_need, p_accept, y_need, y_accept)),
-        )
-    )
-    np.testing.assert_allclose(costs_again, costs, rtol=1e-12)
-
-
-@given(seed=seeds, slope=st.floats(0.3, 3), offset=st.floats(-2, 2))
-@quick
-def test_a_common_monotone_map_of_the_score_leaves_the_area_alone(seed, slope, offset):
-    p_need, p_accept, y_need, y_accept = sample(seed, decimals=15)
-    repeats = np.random.default_rng(seed).integers(1, 4, len(p_need))  # ties between whole rows with different labels
-    p_need, p_accept = np.repeat(p_need, repeats), np.repeat(p_accept, repeats)
-    y = np.resize(y_need & y_accept, len(p_need))
-    moved = special.expit(slope * gate.score(p_need, p_accept) + offset)
-    assert audbc_value(Pass(np.ones_like(moved), moved), y) == pytest.approx(
-        audbc_value(Pass(p_need, p_accept), y), abs=1e-9
-    )
-
-
-def test_separate_temperatures_can_move_the_area():
-    p_need, p_accept = np.array([0.9, 0.3]), np.array([0.4, 0.75])
-    y = np.array([True, False])
-    before = audbc_value(Pass(p_need, p_accept), y)
-    after = audbc_value(Pass(p_need, special.expit(special.logit(p_accept) / 5)), y)
-    assert before < after == 1
 
 
 @given(seed=seeds)
@@ -242,8 +194,6 @@ class TestInterval:
         (lambda p, y: audbc(Pass(p, p), y, streams=None, level=1.0), "level: found 1.0"),
         (lambda p, y: audbc(Pass(p, p), y, streams=None, resamples=0), "resamples: found 0"),
         (lambda p, y: audbc_value(Pass(p, p), np.array([0, 0.5, 1])), "y: found 0.5 at index 1"),
-        (lambda p, y: audbc_value(Pass(p + 1, p), y), "p_need: found"),
-        (lambda p, y: audbc_value(Pass(p[:0], p[:0]), y[:0]), "p_need: found an empty array"),
     ],
 )
 def test_bad_input_is_named(call, message):
@@ -266,8 +216,3 @@ def test_one_stream_has_no_interval():
     assert found.value == 1.0 and np.isnan([found.low, found.high, found.standard_error]).all()
     with pytest.raises(ValueError, match="cells: found 1 independent unit, expected at least 2"):
         audbc(Pass(p, p), y, streams=["a", "a"], method="percentile")
-
-
-def test_the_module_names_every_curve():
-    for name in module.__all__:
-        assert name.isupper() or getattr(module, name).__doc__

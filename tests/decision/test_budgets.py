@@ -77,10 +77,7 @@ def test_jax_agrees_with_numpy(trigger):
         (lambda f: f["urgency"]("guess", NEED, ACCEPT, *COSTS), "trigger: found 'guess', expected one of 'margin'"),
         (lambda f: f["urgency"]("value", NEED, ACCEPT, *COSTS), "moves: found None"),
         (lambda f: f["urgency"]("random", NEED, ACCEPT, *COSTS), "seed: found None"),
-        (lambda f: f["urgency"]("margin", NEED, ACCEPT[1:], *COSTS), "p_accept: found 996 rows"),
         (lambda f: f["threshold_at_rate"](NEED, 1.5), "rate: found 1.5"),
-        (lambda f: f["threshold_at_rate"](np.array([1.0, np.nan]), 0.5), "urgency: found nan"),
-        (lambda f: f["threshold_at_rate"](np.array([]), 0.5), "urgency: found an empty array"),
     ],
 )
 def test_bad_input_is_refused_by_name(call, message):

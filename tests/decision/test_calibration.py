@@ -256,26 +256,6 @@ def test_float32_rows_are_summed_in_float64():
     assert calibration.brier_score(p, y).dtype == np.float64
 
 
-@pytest.mark.parametrize("measure", [*MEASURES.values(), calibration.reliability_curve])
-@pytest.mark.parametrize(
-    ("p", "y", "weight", "message"),
-    [
-        ([0.5, 1.5], [0, 1], None, "p: found 1.5 at index 1"),
-        ([np.nan, 0.5], [0, 1], None, "p: found nan at index 0"),
-        ([0.5, 0.5], [0, 2], None, "y: found 2.0 at index 1"),
-        ([0.5, 0.5], [0, np.nan], None, "y: found nan at index 1"),
-        ([0.5, 0.5], [0], None, "y: found 1 rows, expected 2 as in p"),
-        ([0.5, 0.5], [0, 1], [1, -1], "weight: found -1.0 at index 1"),
-        ([0.5, 0.5], [0, 1], [0, 0], "weight: found only zeros"),
-        ([], [], None, "p: found an empty array"),
-    ],
-)
-def test_bad_input_is_refused_by_name(measure, p, y, weight, message):
-    arguments = [np.array(values, float) for values in (p, y, weight) if values is not None]
-    with pytest.raises(ValueError, match=message):
-        measure(*arguments)
-
-
 def test_bad_options_are_refused_by_name():
     p, y = sample(20)
     with pytest.raises(ValueError, match="bins: found 0"):

@@ -108,20 +108,6 @@ def test_temperature_recovers_the_truth_on_many_rows():
     )
 
 
-def test_temperature_symmetries():
-    p, y = sample(500)
-    t = calibration.fit_temperature(p, y)
-    assert calibration.fit_temperature(1 - p, 1 - y) == pytest.approx(t, rel=1e-9)
-    assert calibration.fit_temperature(p, y, np.full(p.size, 7.0)) == pytest.approx(t, rel=1e-12)
-    repeats = np.arange(p.size) % 3
-    weighted = calibration.fit_temperature(p, y, repeats.astype(float))
-    assert weighted == pytest.approx(
-        calibration.fit_temperature(np.repeat(p, repeats), np.repeat(y, repeats)), rel=1e-9
-    )
-    again = calibration.fit_temperature(calibration.apply_temperature(p, t), y)
-    assert again == pytest.approx(1, rel=1e-9)
-
-
 def test_soft_labels_that_agree_need_no_temperature():
     p, _ = sample(100)
     assert calibration.fit_temperature(p, p) == pytest.approx(1, rel=1e-9)
@@ -334,25 +320,6 @@ FITS = {
 }
 
 
-@pytest.mark.parametrize("name", FITS)
-@pytest.mark.parametrize(
-    ("p", "y", "weight", "message"),
-    [
-        ([0.5, 1.5], [0, 1], None, "p: found 1.5 at index 1"),
-        ([0.5, np.nan], [0, 1], None, "p: found nan at index 1"),
-        ([0.5, 0.5], [0, 7], None, "y: found 7.0 at index 1"),
-        ([0.5, 0.5], [1], None, "y: found 1 rows"),
-        ([], [], None, "p: found an empty array"),
-        ([0.5, 0.5], [0, 1], [0, np.inf], "weight: found inf"),
-        ([0.5, 0.5], [0, 1], [0, 0], "weight: found only zeros"),
-    ],
-)
-def test_fits_refuse_bad_input_by_name(name, p, y, weight, message):
-    arguments = [np.array(values, float) for values in (p, y, weight) if values is not None]
-    with pytest.raises(ValueError, match=message):
-        FITS[name](*arguments)
-
-
 @pytest.mark.parametrize("name", ["temperature", "platt", "grouped"])
 def test_fits_that_need_two_classes_say_so(name):
     p = np.array([0.2, 0.8, 0.5])
@@ -363,9 +330,7 @@ def test_fits_that_need_two_classes_say_so(name):
         FITS[name](p, np.array([0, 1, 1]), np.array([0.0, 1.0, 1.0]))
 
 
-def test_apply_temperature_refuses_bad_input_by_name():
-    for bad in (0.0, -1.0, np.inf, np.nan):
-        with pytest.raises(ValueError, match="temperature: found"):
-            calibration.apply_temperature(0.5, bad)
-    with pytest.raises(ValueError, match=r"p: found 1\.1"):
-        calibration.apply_temperature(1.1, 1.0)
+@pytest.mark.parametrize("bad", [0.0, -1.0, np.inf, np.nan])
+def test_apply_temperature_refuses_a_bad_temperature(bad):
+    with pytest.raises(ValueError, match="temperature: found"):
+        calibration.apply_temperature(0.5, bad)

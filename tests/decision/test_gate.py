@@ -13,7 +13,7 @@ from scipy.special import expit
 
 from prism_jax.decision import audbc, drift, gate, metrics, surface
 from prism_jax.decision.passes import Pass
-from prism_jax.decision.policies import DEPLOYABLE, POLICIES, Policy
+from prism_jax.decision.policies import POLICIES, Policy
 
 probabilities = st.floats(0, 1) | st.sampled_from([0.0, 0.25, 0.5, 1.0])
 costs = st.floats(1e-3, 1e3)
@@ -278,10 +278,6 @@ def test_results_follow_the_inputs_kind():
         assert found.dtype == bool
 
 
-def test_every_deployable_policy_is_a_rule():
-    assert set(DEPLOYABLE) < set(POLICIES)
-
-
 @pytest.mark.parametrize("compiled", [lambda function: function, jax.jit], ids=["numpy", "jit"])
 def test_where_p_both_is_0_every_path_is_silent(compiled):
     """At p_accept = 1 and p_need = 0 the two expected costs tie at 0, and only the clause decides."""
@@ -311,8 +307,6 @@ def test_intervene_is_the_dynamic_decision_and_takes_dependent_signals():
     np.testing.assert_array_equal(gate.intervene(accept, accept * need, 1, 2), gate.decide(need, accept, 1, 2))
     assert not gate.intervene(0.6, 0.1, 1.0, 2.0)
     assert gate.intervene(0.6, 0.2, 1.0, 2.0)
-    with pytest.raises(ValueError, match=r"p_both: found 1\.5"):
-        gate.intervene(0.5, 1.5, 1.0, 2.0)
     with pytest.raises(ValueError, match=r"c_fa: found 0\.0"):
         gate.intervene(0.5, 0.5, 0.0, 2.0)
 
@@ -323,14 +317,10 @@ GOOD = {"p_need": 0.5, "p_accept": 0.5, "c_fa": 1.0, "c_fn": 2.0}
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"p_need": np.array([0.1, np.nan])}, "p_need: found nan at index 1"),
-        ({"p_accept": 1.0001}, "p_accept: found 1.0001"),
         ({"c_fa": 0.0}, "c_fa: found 0.0"),
         ({"c_fa": -1.0}, "c_fa: found -1.0"),
         ({"c_fn": -0.5}, "c_fn: found -0.5"),
         ({"c_fn": np.inf}, "c_fn: found inf"),
-        ({"p_need": np.ones(3), "p_accept": np.ones(2)}, "p_need .3,., p_accept .2,."),
-        ({"p_need": np.ones(0)}, "p_need: found an empty array"),
         ({"policy": "need_only"}, "base_rate: found None"),
         ({"policy": "need_only", "base_rate": 2.0}, "base_rate: found 2.0"),
         ({"fixed_threshold": -0.1}, "fixed_threshold: found -0.1"),
@@ -356,8 +346,6 @@ def test_decide_refuses_bad_input_by_name(changes, message):
         (lambda: gate.soft_gate(0.5, 0.5, 1.0, 2.0, 0.0), "width: found 0.0"),
         (lambda: gate.soft_slow(0.5, 0.5, 1.0, 2.0, 0.1, np.nan), "width: found nan"),
         (lambda: gate.soft_gate(0.5, 0.5, 0.0, 2.0, 0.1), "c_fa: found 0.0"),
-        (lambda: gate.threshold(-0.5, 1.0, 2.0), "p_need: found -0.5"),
-        (lambda: gate.score(0.5, np.nan), "p_accept: found nan"),
         (lambda: gate.score_from_logits(np.ones(2), np.ones(3)), "do not broadcast"),
     ],
 )
@@ -378,16 +366,6 @@ def test_a_rules_own_array_takes_part_in_the_shape(policy, ruler, xp):
     assert gate.decide(np.ones(2), 0.5, 1.0, 2.0, "dynamic", **{ruler: values}).shape == (
         2,
     )  # the argument of another policy is ignored
-
-
-@pytest.mark.parametrize("name", ["p_need_fast", "p_accept_fast", "p_need_slow", "p_accept_slow"])
-@pytest.mark.parametrize(
-    ("value", "message"), [(1.5, "{}: found 1.5, expected a prob"), (np.ones(3), r"{} \(3,\).*do not broadcast")]
-)
-def test_decide_with_slow_names_the_pass(name, value, message):
-    values = [value if own == name else 0.5 for own in ("p_need_fast", "p_accept_fast", "p_need_slow", "p_accept_slow")]
-    with pytest.raises(ValueError, match=message.format(name)):
-        gate.decide_with_slow(Pass(*values[:2]), Pass(*values[2:]), c_fa=np.ones(2), c_fn=2.0, margin=0.1)
 
 
 def test_unknown_names_are_refused():

@@ -44,13 +44,6 @@ def test_the_interval_is_that_of_leaving_out_one_unit_at_a_time():
     assert free.standard_error == bounded.standard_error == pytest.approx(error) and free.units == 13
 
 
-def test_of_equal_units_it_is_students():
-    values = np.random.default_rng(3).normal(size=20)
-    found = of_units(np.stack([values, np.ones(20)], axis=1))
-    assert found.standard_error == pytest.approx(stats.sem(values))
-    assert found.high - found.low >= 2 * stats.t.ppf(0.975, 19) * stats.sem(values) - 1e-12
-
-
 @pytest.mark.parametrize("units", [1, 2, 4])
 def test_fewer_than_five_units_have_neither_interval_nor_p_value(units):
     found = of_units(shares(1, units), bounds=SHARE)

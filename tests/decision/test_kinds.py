@@ -1,4 +1,4 @@
-"""Every public function refuses arrays that NumPy would misread: masked, complex, of objects or of text."""
+"""Every public function refuses, by name, arrays of wrong values or lengths and those that NumPy would misread."""
 
 import inspect
 
@@ -7,46 +7,97 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from prism_jax.decision import budgets, calibration, gate, metrics, surface, thinking, value_surface
+from prism_jax.decision import (
+    budgets,
+    calibration,
+    drift,
+    gate,
+    metrics,
+    surface,
+    thinking,
+    uncertainty,
+    value_surface,
+)
 from prism_jax.decision.audbc import audbc, expected_cost
 from prism_jax.decision.passes import Pass
 
 P, Q, Y, Z = np.array([0.2, 0.8, 0.5, 0.6]), np.array([0.3, 0.7, 0.9, 0.4]), np.array([0, 1, 1, 0]), np.ones(4)
-COSTS = (1.0, 2.0)
+COSTS, D, BOTH = (1.0, 2.0), np.array([False, True, True, False]), (Pass(P, Q), Pass(P, Q))
 MOVES = thinking.Moves(1.0, 0.5, 0.1)
+
+
+def fit_grouped(p, y, weight):
+    return calibration.fit_grouped(p, y, np.zeros(p.size), weight)
+
+
+def rate_intervals(decision, y):
+    return uncertainty.rate_intervals(decision, y, streams=None, resamples=9)
+
+
+def paired_rates(first, second, y):
+    return uncertainty.paired_rates(first, second, y, streams=None, resamples=9)
+
+
 CALLS = {
-    "intervene": (gate.intervene, (P, P * Q, *COSTS), 2),
-    "threshold": (gate.threshold, (P, *COSTS), 1),
-    "critical_ratio": (gate.critical_ratio, (P, Q), 2),
-    "decide": (gate.decide, (P, Q, *COSTS), 2),
-    "slow_band": (gate.slow_band, (P, Q, *COSTS, 0.1), 2),
-    "decide_with_slow": (gate.decide_with_slow, (Pass(P, Q), Pass(P, Q), *COSTS, 0.1), 4),
-    "fit_moves": (thinking.fit_moves, (Pass(P, Q), Pass(P, Q), Z), 5),
-    "value_of_thinking": (thinking.value_of_thinking, (P, Q, *COSTS, MOVES), 2),
-    "decide_by_value": (thinking.decide_by_value, (Pass(P, Q), Pass(P, Q), *COSTS, MOVES, 0.1, 9.0), 4),
-    "threshold_at_rate": (budgets.threshold_at_rate, (P, 0.5), 1),
-    "value_surface": (value_surface.value_surface, (Pass(P, Q), Pass(P, Q), Y, MOVES, 9.0, [1.0], [0.1]), 5),
-    "confusion": (metrics.confusion, (Y.astype(bool), Y, Z), 3),
-    "realised_cost": (metrics.realised_cost, (Y.astype(bool), Y, Y, *COSTS, Z), 3),
-    "expected_realised_cost": (metrics.expected_realised_cost, (Y.astype(bool), P, P * Q, *COSTS), 3),
-    "ece": (calibration.expected_calibration_error, (P, Y, Z), 3),
-    "brier": (calibration.brier_score, (P, Y, Z), 3),
-    "nll": (calibration.negative_log_likelihood, (P, Y, Z), 3),
-    "reliability": (calibration.reliability_curve, (P, Y, Z), 3),
-    "apply_temperature": (calibration.apply_temperature, (P, 1.5), 1),
-    "fit_temperature": (calibration.fit_temperature, (P, Y, Z), 3),
-    "fit_platt": (calibration.fit_platt, (P, Y, Z), 3),
-    "fit_isotonic": (calibration.fit_isotonic, (P, Y, Z), 3),
-    "control_surface": (surface.control_surface, (Pass(P, Q), Pass(P, Q), Y), 5),
-    "expected_cost": (expected_cost, (Pass(P, Q), Y, Y), 4),
-    "audbc": (audbc, (Pass(P, Q), Y), 3),
+    "intervene": (gate.intervene, (P, P * Q, *COSTS)),
+    "threshold": (gate.threshold, (P, *COSTS)),
+    "score": (gate.score, (P, Q)),
+    "critical_ratio": (gate.critical_ratio, (P, Q)),
+    "decide": (gate.decide, (P, Q, *COSTS)),
+    "slow_band": (gate.slow_band, (P, Q, *COSTS, 0.1)),
+    "decide_with_slow": (gate.decide_with_slow, (*BOTH, *COSTS, 0.1)),
+    "flip_rate": (drift.flip_rate, (P, Q, *COSTS, 1.0, 0.0, Z)),
+    "fit_moves": (thinking.fit_moves, (*BOTH, Z)),
+    "value_of_thinking": (thinking.value_of_thinking, (P, Q, *COSTS, MOVES)),
+    "decide_by_value": (thinking.decide_by_value, (*BOTH, *COSTS, MOVES, 0.1, 9.0)),
+    "urgency": (budgets.urgency, ("margin", P, Q, *COSTS)),
+    "threshold_at_rate": (budgets.threshold_at_rate, (P, 0.5)),
+    "value_surface": (value_surface.value_surface, (*BOTH, Y, MOVES, 9.0, [1.0], [0.1])),
+    "confusion": (metrics.confusion, (D, Y, Z)),
+    "realised_cost": (metrics.realised_cost, (D, Y, Y, *COSTS, Z)),
+    "expected_realised_cost": (metrics.expected_realised_cost, (D, P, P * Q, *COSTS)),
+    "ece": (calibration.expected_calibration_error, (P, Y, Z)),
+    "brier": (calibration.brier_score, (P, Y, Z)),
+    "nll": (calibration.negative_log_likelihood, (P, Y, Z)),
+    "reliability": (calibration.reliability_curve, (P, Y, Z)),
+    "apply_temperature": (calibration.apply_temperature, (P, 1.5)),
+    "fit_temperature": (calibration.fit_temperature, (P, Y, Z)),
+    "fit_platt": (calibration.fit_platt, (P, Y, Z)),
+    "fit_isotonic": (calibration.fit_isotonic, (P, Y, Z)),
+    "fit_grouped": (fit_grouped, (P, Y, Z)),
+    "control_surface": (surface.control_surface, (*BOTH, Y)),
+    "expected_cost": (expected_cost, (BOTH[0], Y, Y)),
+    "audbc": (lambda fast, y: audbc(fast, y, streams=np.arange(4)), (BOTH[0], Y)),
+    "rate_intervals": (rate_intervals, (D, Y)),
+    "paired_rates": (paired_rates, (D, ~D, Y)),
+    "mcnemar": (uncertainty.mcnemar, (D, ~D, Y)),
 }
+NUMBERS = {"fit_moves": ("_fast", "_slow"), "threshold_at_rate": ("urgency",)}
+"""Ends of the names of arrays of any finite numbers, beside those of probabilities, labels and weights."""
+
+
+def second(value):
+    return lambda array: np.where(np.arange(array.size) == 1, value, array * 1.0)
+
+
 KINDS = {
     "masked": (lambda array: np.ma.array(array, mask=np.arange(array.size).reshape(array.shape) == 0), "masked array"),
     "complex": (lambda array: array + 0j, "dtype complex128"),
     "objects": (lambda array: array.astype(object), "dtype object"),
     "text": (lambda array: array.astype(str), "dtype <U"),
+    "nan": (second(np.nan), "found nan|and nan at index 1"),
+    "below": (second(-7.0), "found -7"),
+    "above": (second(7.0), "found 7"),
+    "short": (lambda array: array[:-1], "found [34] rows, expected [34] as in|found shapes that do not broadcast"),
+    "zeros": (lambda array: 0.0 * array, "found only zeros"),
 }
+
+
+def may_be(name, array):
+    """What an array may well be."""
+    if array == "weight":
+        return ("above",)
+    return ("zeros", "below", "above") if array.endswith(NUMBERS.get(name, ())) else ("zeros",)
 
 
 def plain(function):
@@ -60,24 +111,29 @@ def names_of(function, arguments):
     for name, value in zip(inspect.signature(plain(function)).parameters, arguments, strict=False):
         if isinstance(value, Pass):
             yield from (f"_{signal}_{name}" if both else f"p_{signal}" for signal in Pass._fields)
-        else:
+        elif isinstance(value, np.ndarray):
             yield name
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", CALLS)
-def test_arrays_that_would_be_misread_are_refused_by_name(name, kind):
-    function, arguments, arrays = CALLS[name]
+def test_arrays_of_the_wrong_kind_values_or_length_are_refused_by_name(name, kind):
+    function, arguments = CALLS[name]
     change, expected = KINDS[kind]
-    keywords = {"streams": np.arange(4)} if name == "audbc" else {}
-    names = list(names_of(function, arguments))
     leaves, structure = jax.tree.flatten(arguments)
-    plain(function)(*arguments, **keywords)  # the arguments themselves are right
-    for i in range(arrays):
-        changed = structure.unflatten(change(value) if i == j else value for j, value in enumerate(leaves))
+    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, np.ndarray)]
+    plain(function)(*arguments)  # the arguments themselves are right
+    for place, array in zip(places, names_of(function, arguments), strict=True):
+        if kind in may_be(name, array) or (kind == "short" and len(places) == 1):
+            continue
+        changed = structure.unflatten(change(leaf) if at == place else leaf for at, leaf in enumerate(leaves))
         with pytest.raises(ValueError, match=expected) as caught:
-            plain(function)(*changed, **keywords)
-        assert names[i] in str(caught.value).split(":")[0], names[i]
+            plain(function)(*changed)
+        assert array in (str(caught.value) if kind == "short" else str(caught.value).split(":")[0]), array
+    if kind == "short":
+        empty = structure.unflatten(leaf[:0] if at in places else leaf for at, leaf in enumerate(leaves))
+        with pytest.raises(ValueError, match="found an empty array"):
+            plain(function)(*empty)
 
 
 @pytest.mark.parametrize(
