@@ -186,15 +186,3 @@ def test_the_trigger_and_the_price_reach_every_output(tmp_path):
     assert [row["policy"] for row in tree["policies"] if row["deployed"]] == ["slow_on_value"]
     assert json.loads((folder / "calibration.json").read_text())["thinking"]["tokens"] == 120
     assert "trigger value, price 0.0003 per slow token" in (folder / "report.html").read_text(encoding="utf-8")
-
-
-def test_two_sources_of_a_calibration_are_one_too_many(tmp_path, scores):
-    path = tmp_path / "scores.parquet"
-    write_scores(path, scores)
-    arguments = (f"--scores={path}", f"--workdir={tmp_path / 'out'}", "--calibrator=platt", "--calibration=x.json")
-    done = evaluate(*arguments)
-    assert done.returncode == 1
-    assert "error: --calibrator: found it with --calibration, expected one of them" in done.stderr
-    done = evaluate(f"--workdir={tmp_path / 'out'}", "--calibrator=platt")
-    assert "error: --calibrator: found it without --scores, expected it with a scores file" in done.stderr
-    assert not (tmp_path / "out").exists()

@@ -401,19 +401,3 @@ def test_a_check_says_by_how_much_log_odds_moved_where_no_decision_flips(then, a
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1].startswith("gate.json: ") and said in lines[-1]
     assert ("mean log-odds moved since the fit: p_need +0, p_accept +1.2; two" in lines[-2]) == (then == -10.2)
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ((), "--model: found none, expected it without --decisions"),
-        (("--check=g",), "--out: found it with --check, expected one of --out and --check"),
-        (("--decisions=http://127.0.0.1:9",), "--decision_model: found none, expected it with --decisions"),
-        (("--decisions=http://h", "--engine=vllm:http://h"), "--decisions: found it with --engine"),
-        (("--model=x", "--key=K"), "--key: found it without what it is for"),
-        (("--decisions=http://h", "--decision_model=m", "--model=x"), "--model: found it with --decisions"),
-    ],
-)
-def test_flags_that_do_not_go_together_are_named(flags, message, tmp_path):
-    done = run("calibrate", f"--labels={tmp_path / 'l'}", f"--out={tmp_path / 'o'}", *flags)
-    assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith(f"error: {message}")

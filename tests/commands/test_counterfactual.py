@@ -316,15 +316,3 @@ def test_a_scores_table_is_no_file_of_records(tmp_path):
     path.write_text('{"stream": "a", "step": 0, "p_need_fast": 0.5, "p_accept_fast": 0.5}\n')
     with pytest.raises(ScoresError, match="found a scores table, expected decision records"):
         counterfactual.of_scores(str(path), counterfactual.EstimateSettings(), records=True)
-
-
-def test_flags_without_an_effect_are_refused():
-    for flags, message in (
-        (("--log=x.csv", COLUMNS, "--calibration=c.json"), "--calibration: found it with --log and --columns"),
-        (("--records=x.jsonl", COLUMNS), "--columns: found it with --records, expected a log"),
-        (("--scores=x.parquet", "--shown_only"), "--shown_only: found it without --log and --columns"),
-        (("--records=x.jsonl", "--workers=2"), "--workers: found it with --records, expected it with a scores"),
-        (("--scores=x.csv", COLUMNS, "--skip_bad"), "--skip_bad: found it with --columns, expected it with a scores"),
-    ):
-        done = run(*flags)
-        assert done.returncode == 1 and message in done.stderr

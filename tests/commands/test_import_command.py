@@ -117,33 +117,3 @@ def test_the_sources_are_listed_with_layout_licence_and_address():
     lines = listed.stdout.splitlines()
     assert listed.returncode == 0 and [line.partition(":")[0] for line in lines] == [*SOURCES, "records"]
     assert all("Reads " in line and "Licence: " in line for line in lines)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("import", "--source=x", "--out=y"), "--from: found no value, expected a source (--list shows them)"),
-        (("import", "--from=sharegpt", "--source=absent.json", "--out=y"), "absent.json: no such file, expected conv"),
-        (("import", "--from=records", "--source=x", "--out=no/y"), "no/y: found no folder no, expected an"),
-        (("import", "--from=contextagent", "--source=x"), "--out: expected either a file to write, or --workdir with"),
-        (("import", "--from=records", "--source=x", "--out=y", "--medium=true"), "--medium: found it with --from=rec"),
-        (
-            ("import", "--from=recorded", f"--source={TRACES}", "--workdir=y"),
-            "--workdir: found no split in this source, expected --out, a file for all of its streams",
-        ),
-        (
-            ("import", "--from=recorded", "--source=x", "--out=y", "--agent_data=z"),
-            "--agent_data: expected it with --from=proactivebench and --workdir only",
-        ),
-        (
-            ("label", "--sharegpt=absent.json", "--out=y"),
-            "--sharegpt: found it here, expected `python -m prism_jax import --from=sharegpt --source`",
-        ),
-    ],
-)
-def test_what_cannot_be_imported_is_one_line(words, message, tmp_path):
-    done = forked.run("prism_jax", *words, cwd=tmp_path)
-    assert done.returncode == 1 and done.stdout == ""
-    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
-    assert message in done.stderr
-    assert not list(tmp_path.iterdir())

@@ -14,35 +14,6 @@ pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
 
 
 @pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ((), "--model: found none, expected it, or --decisions or --state"),
-        (("--decisions=http://h", "--decision_model=m", "--replicas=2"), "--decisions: found it with --replicas"),
-        (("--model=none", "--deadline=2"), "--deadline: found it with neither --engine nor --decisions"),
-        (("--model=none", "--c_fa=1"), "--c_fa: found it without --state"),
-        (("--model=none", "--nooptimism"), "--optimism: found it without --state"),
-        (("--model=none", "--noredact"), "--redact: found it without --state and --decisions"),
-        (("--state=s",), "--c_fa, --c_fn: found no cost and no --model"),
-        (("--state=s", "--c_fa=1", "--c_fn=2", "--memory=9"), "--memory: found it without --model and --decisions"),
-        (("--state=s", "--c_fa=1", "--c_fn=2", "--expect_digest=" + "0" * 64), "--expect_digest: "),
-        (("--state=s", "--model=m", "--deadline=2"), "--deadline: found it with neither --engine nor --decisions"),
-        (("--state=s", "--c_fa=1", "--c_fn=2", "--name=x"), "--name: found it without --model and --decisions"),
-        (
-            ("--state=s", "--decisions=http://h", "--decision_model=m", "--answers=a"),
-            "--answers: found it with --state",
-        ),
-        (("--state=file", "--c_fa=1", "--c_fn=2", "--port=0"), "file"),
-    ],
-)
-def test_flags_that_say_nothing_are_refused_before_anything_is_made(flags, message, tmp_path):
-    (tmp_path / "file").write_text("")
-    done = forked.run("prism_jax", "serve", *flags, cwd=tmp_path)
-    assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("error: ")
-    assert message in done.stderr.splitlines()[-1]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
-
-
-@pytest.mark.parametrize(
     ("options", "said"),
     [
         ({}, "callers' probabilities are taken for calibrated"),
@@ -78,3 +49,9 @@ def test_a_server_on_a_store_that_another_one_has_says_so_before_it_listens(tmp_
         done = forked.run("prism_jax", "serve", "--state=s", "--c_fa=1", "--c_fn=2", f"--port={port}", cwd=tmp_path)
     assert done.returncode == 1 and "found it in use by another process" in done.stderr.splitlines()[-1]
     assert "--token_file: no token of north: nobody can ask what s has of them" in done.stderr
+
+
+def test_a_file_in_the_place_of_the_state_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    done = forked.run("prism_jax", "serve", "--state=file", "--c_fa=1", "--c_fn=2", "--port=0", cwd=tmp_path)
+    assert done.returncode == 1 and "file" in done.stderr.splitlines()[-1]

@@ -3,7 +3,6 @@
 import json
 import re
 
-import forked
 import pytest
 
 from prism_jax.commands.judging import voting_page
@@ -52,11 +51,3 @@ def test_the_same_events_make_the_same_page_whatever_the_order_of_systems(page):
     assert voting_page(draw_events(again, 3, 0), 40) == page
     other = voting_page(draw_events(again, 3, 1), 40)
     assert data_of(other)["digest"] != data_of(page)["digest"], "progress is that of one page"
-
-
-@pytest.mark.parametrize(
-    ("flags", "name"), [(("--page_out=p.html", "--out=o.jsonl"), "out"), (("--sample=3", "--votes=v.jsonl"), "sample")]
-)
-def test_flags_that_would_do_nothing_are_refused(flags, name):
-    done = forked.run("prism_jax", "judge", "--streams=s.jsonl", *flags)
-    assert done.returncode == 1 and f"error: --{name}: found it with" in done.stderr

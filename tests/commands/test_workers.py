@@ -97,10 +97,6 @@ def test_workers_are_refused_where_nobody_is_asked(tmp_path):
     write_streams(tmp_path / "in.jsonl", bare(labelled(1)))
     done = judge("http://127.0.0.1:1/v1", tmp_path, "--workers=2", "--noask")
     assert "--workers: found it with --noask, expected it where judges are asked" in done.stderr
-    done = forked.run(
-        "prism_jax", "label", "--streams=in.jsonl", "--text_calibrator=x", "--out=out.jsonl", "--workers=2"
-    )
-    assert "--workers: found it without --config, expected a teacher to ask" in done.stderr
 
 
 def test_label_prompts_an_endpoint_as_the_benchmarks_agent(tmp_path):
@@ -120,39 +116,3 @@ def test_label_prompts_an_endpoint_as_the_benchmarks_agent(tmp_path):
     traces = read_traces(tmp_path / "traces/R1.5")
     assert [len(traces[stream.id]) for stream in streams] == [len(stream.events) for stream in streams]
     assert any(event.answer for trace in traces.values() for event in trace)
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ((), "--streams: found no value, expected streams to label, or --agent with --source"),
-        (("--agent", "--source=x"), "--agent: expected it with --config, the endpoint to prompt, and --source or"),
-        (("--source=x", "--streams=y"), "--source: found it without --agent, expected --streams"),
-        (
-            ("--agent", f"--config={forked.ROOT}/configs/teacher.py", "--source=x", "--text_calibrator=y"),
-            "--text_calibrator: found it with --agent",
-        ),
-    ],
-)
-def test_flags_of_the_agent_stand_with_it(tmp_path, flags, message):
-    done = forked.run("prism_jax", "label", *flags, "--out=out", cwd=tmp_path)
-    assert done.returncode == 1 and done.stderr.startswith(f"error: {message}"), done.stderr
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (("--out=in.jsonl",), "--out: found in.jsonl, the file of --streams, expected another one"),
-        (
-            ("--out=x.jsonl", "--rows_out=./x.jsonl"),
-            "--rows_out: found x.jsonl, the file of --out, expected another one",
-        ),
-        (("--out=in", "--streams=in.rows.jsonl"), "--rows_out: found in.rows.jsonl, the file of --streams, expected"),
-    ],
-)
-def test_label_writes_no_file_over_another(tmp_path, flags, message):
-    (tmp_path / "in.jsonl").write_text("")
-    config = f"--config={forked.ROOT}/configs/teacher.py"
-    done = forked.run("prism_jax", "label", config, "--streams=in.jsonl", *flags, cwd=tmp_path)
-    assert done.returncode == 1 and done.stderr.startswith(f"error: {message}"), done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]

@@ -1,6 +1,5 @@
 """The study of coverage: what it draws, how it counts, its tables by part, and what its command refuses."""
 
-import forked
 import numpy as np
 import pytest
 from scipy import stats
@@ -179,31 +178,3 @@ def test_a_forecast_knows_neither_its_answer_nor_those_after_it(people, tmp_path
     table = alarms.log_table(read_log(str(path), parse_columns("person=who,time=when,accepted=yes")), "six")
     assert [section.title for section in table.sections] == ["the log as it is", "after a change of mood"]
     assert [row.name for row in table.sections[0].rows] == [alarms.RATE, alarms.LAYER]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("--times=20", "--of: found no value, expected one (see --help)"),
-        ("--of=overlap --units=9", "--units: found it with --of=overlap, expected --of=counterfactual or promises"),
-        ("--of=alarms --columns=person=a", "--columns: found it without --log, expected the log"),
-        (
-            "--of=alarms --log=LOG --columns=person=who,accepted=yes --times=20",
-            "--times: found it with --log, expected it",
-        ),
-        (
-            "--of=recalibration --log=LOG --columns=person=who,accepted=yes,score=yes2",
-            "--columns: found score, expected person, time, accepted alone: --of=recalibration reads no other role",
-        ),
-        (
-            "--of=promises --log=LOG --columns=person=who,accepted=yes --data_dir=DIR",
-            "--data_dir: found it without --source, expected the folder of the repository",
-        ),
-        ("--of=counterfactual", "--log: found none, expected an acceptance log in which every offer was answered"),
-        ("--of=promises", "--log, --source: expected exactly one of them"),
-    ],
-)
-def test_flags_that_a_part_does_not_have_are_one_line(arguments, message, tmp_path):
-    (tmp_path / "log.csv").write_text("who,yes\na,1\na,0\nb,1\nb,0\n")
-    done = forked.run("studies", "coverage", *arguments.replace("LOG", str(tmp_path / "log.csv")).split())
-    assert done.returncode == 1 and done.stderr.startswith(f"error: {message}") and done.stderr.count("\n") == 1

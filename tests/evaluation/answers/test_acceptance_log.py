@@ -251,40 +251,11 @@ def test_bad_logs_are_refused_and_nothing_is_written(csv, case):
     assert not (csv.parent / "out").exists()
 
 
-FLAGS = {
-    "of a scores file": (
-        True,
-        "--policy=fixed",
-        "--policy: found it with --columns, expected it with a scores file only",
-    ),
-    "of a run": (True, "--notexts", "--texts: found it with --columns, expected it with a run"),
-    "of a log": (False, "--context=app", "--context: found it without --columns, expected both, of a log"),
-    "weights of no log": (False, "--weighted", "--weighted: found it without --columns, expected both, of a log"),
-}
-
-
-@pytest.mark.parametrize("case", FLAGS)
-def test_flags_are_refused_where_they_say_nothing(csv, case):
-    with_columns, flag, message = FLAGS[case]
-    columns = ["--columns=person=user,accepted=taken"] if with_columns else []
-    arguments = (f"--scores={csv}", *columns, f"--workdir={csv.parent / 'out'}", flag)
-    done = forked.run("prism_jax.evaluate", *arguments, cwd=csv.parent)
-    (line,) = [line for line in done.stderr.splitlines() if line.strip()]
-    assert done.returncode == 1 and line.startswith(f"error: {message}")
-    assert not (csv.parent / "out").exists()
-
-
 def test_a_log_without_roles_is_shown_with_the_command_to_type(csv):
     done = forked.run("prism_jax.evaluate", f"--scores={csv}", f"--workdir={csv.parent / 'out'}", cwd=csv.parent)
     said = "--columns=person=user,accepted=taken,logged=shown --shown_only --workdir="
     assert done.returncode == 1 and said in done.stderr and "person=user" in done.stdout
     assert not (csv.parent / "out").exists()
-
-
-def test_weights_are_refused_beside_shown_offers_only(csv):
-    arguments = (f"--scores={csv}", "--columns=person=user,accepted=taken,logged=shown", f"--workdir={csv.parent}")
-    done = forked.run("prism_jax.evaluate", *arguments, "--weighted", "--shown_only", cwd=csv.parent)
-    assert done.returncode == 1 and done.stderr.startswith("error: --weighted: found it with --shown_only")
 
 
 @pytest.mark.parametrize("calibrator", ["temperature", "platt", "isotonic"])
