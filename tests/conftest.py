@@ -332,3 +332,25 @@ def scan_results():
         return [[outer for outer, own in pairs if (outer.ndim > own.ndim) == stacks] for stacks in (False, True)]
 
     return divide
+
+
+@pytest.fixture
+def coarse(monkeypatch):
+    """Histograms of fewer bins, which merge faster, in this process."""
+    from prism_jax.evaluation.merged import histograms
+
+    for name in ("LOG_ODDS", "LOG_RATIO", "SHARE"):
+        monkeypatch.setattr(histograms, name, getattr(histograms, name)._replace(bins=1 << 11))
+
+
+@pytest.fixture
+def small_parts(monkeypatch, coarse):
+    """Parts of about 90 rows of a scores file and of 128 of a log, in this process, of which each is kept."""
+    sizes = {"scores.parts.PART_ROWS": 90, "scores.parts.CHUNK_ROWS": 50, "scores.parts.GATHERED_ROWS": 200}
+    sizes |= {
+        "runs.answers.PART_ROWS": 128,
+        "evaluation.answers.log_files.CHUNK_ROWS": 100,
+        "runs.sharded._SECONDS": 0.0,
+    }
+    for name, size in sizes.items():
+        monkeypatch.setattr(f"prism_jax.{name}", size)

@@ -21,13 +21,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from etils import epath
-from synthetic_scores import make_columns
+from in_parts import evaluate, leaves, write
+from synthetic_scores import POINT, make_columns
 
 from prism_jax.decision.calibration import CalibrationConfig, CalibrationWarning, fit_map, map_to_dict
-from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.answers.columns import parse_columns
 from prism_jax.evaluation.answers.findings import Question
-from prism_jax.evaluation.merged import histograms
 from prism_jax.gate import Gate
 from prism_jax.report import tables
 from prism_jax.runs import sharded
@@ -37,8 +36,6 @@ from prism_jax.runs.scores_files import evaluate_scores
 from prism_jax.scores import Scores, ScoresError, parts, write_scores
 from prism_jax.scores.joining import joined
 
-POINT = OperatingPoint()
-FILES = ("calibration.json", "evaluation.json", "gate.json")
 IN_PARTS = [
     sys.executable,
     "-c",
@@ -46,22 +43,6 @@ IN_PARTS = [
     "running.MOST_EXACT_ROWS = 0; main(sys.argv[1:])",
 ]
 """The command, which takes even few rows for too many to be held in memory."""
-
-
-@pytest.fixture
-def coarse(monkeypatch):
-    """Histograms of fewer bins, in this process."""
-    for name in ("LOG_ODDS", "LOG_RATIO", "SHARE"):
-        monkeypatch.setattr(histograms, name, getattr(histograms, name)._replace(bins=1 << 11))
-
-
-@pytest.fixture
-def small(monkeypatch, coarse):
-    """Parts of about 90 rows and chunks of about 50, in this process."""
-    monkeypatch.setattr(parts, "PART_ROWS", 90)
-    monkeypatch.setattr(parts, "CHUNK_ROWS", 50)
-    monkeypatch.setattr(parts, "GATHERED_ROWS", 200)
-    monkeypatch.setattr(sharded, "_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -79,49 +60,30 @@ def scores_of(candidates=1, **knobs):
     return Scores.from_columns(columns)
 
 
-def write(path, scores, group=25):
-    """Writes row groups of this many rows."""
-    write_scores(path, scores)
-    pq.write_table(pq.read_table(path), path, row_group_size=group)
-
-
-def evaluate(pattern, folder, **running):
-    chosen = Running(**{"workers": 1, "most": 0, **running})
-    evaluate_scores(str(pattern), epath.Path(folder), POINT, running=chosen)
-    return {name: (pathlib.Path(folder) / name).read_bytes() for name in FILES}
-
-
 def tree(files):
     return json.loads(files["evaluation.json"])
 
 
-def assert_close(first, second, path="", divided=False):
+def assert_close(found, expected, divided=False):
     """Equal, integers exactly and floats but for rounding; ends of intervals and bounds follow from these.
 
     Where parts divide streams, the pairs of a stream's own steps that no part holds are estimated: the ends of an
     area's interval then move a little.
     """
-    assert type(first) is type(second), path
-    if isinstance(first, dict):
-        assert first.keys() == second.keys(), path
-        for key in first:
-            assert_close(first[key], second[key], f"{path}.{key}", divided)
-    elif isinstance(first, list):
-        assert len(first) == len(second), path
-        for i, pair in enumerate(zip(first, second, strict=True)):
-            assert_close(*pair, f"{path}[{i}]", divided)
-    elif divided and path.endswith((".audbc_low", ".audbc_high")):
-        assert first == pytest.approx(second, abs=0.005), path
-    elif isinstance(first, float):
-        assert first == pytest.approx(second, rel=1e-7, abs=1e-10), path
-    else:
-        assert first == second, path
+    found, expected = dict(leaves(found)), dict(leaves(expected))
+    assert found.keys() == expected.keys()
+    for path, value in expected.items():
+        assert type(found[path]) is type(value), path
+        if isinstance(value, float):
+            wide = divided and path.endswith((".audbc_low", ".audbc_high"))
+            value = pytest.approx(value, abs=0.005) if wide else pytest.approx(value, rel=1e-7, abs=1e-10)
+        assert found[path] == value, path
 
 
 @pytest.mark.parametrize(
     ("group", "candidates"), [(1, 1), (7, 3), (25, 4), (10_000, 3), pytest.param(3, 50, marks=pytest.mark.slow)]
 )
-def test_every_row_is_read_once_and_every_step_whole(tmp_path, small, group, candidates):
+def test_every_row_is_read_once_and_every_step_whole(tmp_path, small_parts, group, candidates):
     """Also where a step's rows stand in several row groups, and in several parts."""
     scores, path = scores_of(candidates, streams=5, steps=6, slow=False), tmp_path / "scores.parquet"
     write(path, scores, group)
@@ -135,7 +97,7 @@ def test_every_row_is_read_once_and_every_step_whole(tmp_path, small, group, can
     assert sum(map(len, steps)) == len(set().union(*steps)) == 30
 
 
-def test_folders_globs_lines_and_any_order_give_the_same(tmp_path, small, no_tables):
+def test_folders_globs_lines_and_any_order_give_the_same(tmp_path, small_parts, no_tables):
     scores = scores_of(2, streams=24, steps=5, slow=False)
     write(tmp_path / "one.parquet", scores)
     expected = tree(evaluate(tmp_path / "one.parquet", tmp_path / "out"))
@@ -159,14 +121,6 @@ def test_folders_globs_lines_and_any_order_give_the_same(tmp_path, small, no_tab
     for place in (many, many / "part-*", many / "part-0.parquet", tmp_path / "*" / "part-*.parquet"):
         with pytest.raises(ScoresError, match=r"many/score.json: found an unfinished run of scoring"):
             evaluate(place, tmp_path / "out")
-
-
-@pytest.mark.slow
-def test_workers_change_no_byte(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(parts, "PART_ROWS", 90)
-    path = tmp_path / "scores.parquet"
-    write(path, scores_of(streams=60, steps=6))
-    assert evaluate(path, tmp_path / "one", workers=1) == evaluate(path, tmp_path / "two", workers=2)
 
 
 def biased(seed=0, steps=2000, certain=False):
@@ -336,7 +290,7 @@ def test_real_logs_differ_by_no_more_than_the_bounds(tmp_path, capsys, name, sco
 
 
 @pytest.mark.parametrize("damage", ["cut", "values", "lines"])
-def test_a_damaged_file_is_named_or_left_out(tmp_path, small, no_tables, capsys, damage):
+def test_a_damaged_file_is_named_or_left_out(tmp_path, small_parts, no_tables, capsys, damage):
     scores = scores_of(streams=24, steps=5, slow=False)
     number = scores.numbered("stream")[1]
     paths = [tmp_path / f"part-{i}.parquet" for i in range(3)]
@@ -367,7 +321,7 @@ def test_a_damaged_file_is_named_or_left_out(tmp_path, small, no_tables, capsys,
     assert_close(tree(evaluate(rest, tmp_path / "out")), found)
 
 
-def test_errors_name_the_files_that_were_given(tmp_path, small, capsys):
+def test_errors_name_the_files_that_were_given(tmp_path, small_parts, capsys):
     """And no temporary one, into which lines or unsorted rows are written."""
     scores = scores_of(streams=24, steps=5, slow=False)
     path = tmp_path / "scores.jsonl"
@@ -403,7 +357,7 @@ def test_errors_name_the_files_that_were_given(tmp_path, small, capsys):
         evaluate(tmp_path / "large.parquet", tmp_path / "out")
 
 
-def test_shown_offers_have_a_propensity_in_all_files_or_in_none(tmp_path, small, capsys):
+def test_shown_offers_have_a_propensity_in_all_files_or_in_none(tmp_path, small_parts, capsys):
     """Also where no file has both; without any, all weights are 1."""
     scores = scores_of(streams=24, steps=5, slow=False, logging=True)
     first, folder = scores.numbered("stream")[1] < 16, epath.Path(tmp_path / "out")
@@ -418,7 +372,7 @@ def test_shown_offers_have_a_propensity_in_all_files_or_in_none(tmp_path, small,
     assert not list(folder.iterdir())
 
 
-def test_columns_in_another_order_can_be_put_together(tmp_path, small, no_tables):
+def test_columns_in_another_order_can_be_put_together(tmp_path, small_parts, no_tables):
     scores = scores_of(streams=24, steps=5, slow=False)
     write(tmp_path / "one.parquet", scores)
     expected = tree(evaluate(tmp_path / "one.parquet", tmp_path / "out"))
@@ -432,7 +386,7 @@ def test_columns_in_another_order_can_be_put_together(tmp_path, small, no_tables
 
 
 @pytest.mark.parametrize("row", [0, 24, 33, 100, 119])
-def test_a_stream_that_is_null_is_named(tmp_path, small, row):
+def test_a_stream_that_is_null_is_named(tmp_path, small_parts, row):
     path = tmp_path / "scores.parquet"
     write(path, scores_of(streams=24, steps=5, slow=False))
     table = pq.read_table(path)
@@ -443,46 +397,12 @@ def test_a_stream_that_is_null_is_named(tmp_path, small, row):
         list(chunk for part in parts.parts_of(str(path)) for chunk in parts.read_part(part))
 
 
-def test_small_row_groups_are_read_together(tmp_path, small):
+def test_small_row_groups_are_read_together(tmp_path, small_parts):
     """A statistic costs the same for each chunk, however few rows it has."""
     path = tmp_path / "scores.parquet"
     write(path, scores_of(streams=24, steps=5, slow=False), group=1)
     sizes = [len(chunk) for part in parts.parts_of(str(path)) for chunk in parts.read_part(part)]
     assert sum(sizes) == 120 and len(sizes) < 8
-
-
-@pytest.mark.slow
-def test_what_was_interrupted_goes_on(tmp_path, small, capsys, monkeypatch):
-    """At several parts; what is merged already is not read again, and no byte differs."""
-    path = tmp_path / "scores.parquet"
-    write(path, scores_of(streams=70, steps=6, slow=False))
-    expected, read = evaluate(path, tmp_path / "undisturbed"), []
-    state_of = sharded.state_of
-
-    class Killed(BaseException):
-        pass
-
-    def counted(part, work):
-        read.append((type(work.statistic).__name__, part.first))
-        if len(read) == stop:
-            raise Killed
-        return state_of(part, work)
-
-    monkeypatch.setattr(sharded, "state_of", counted)
-    stop = -1
-    assert evaluate(path, tmp_path / "counted") == expected
-    whole = list(read)
-    assert len(whole) >= 10
-    for stop in (1, 4, 8, len(whole)):
-        read.clear()
-        folder = tmp_path / f"killed at {stop}"
-        with pytest.raises(Killed):
-            evaluate(path, folder)
-        assert not (folder / "evaluation.json").exists()
-        stop = -1
-        assert evaluate(path, folder) == expected
-        assert len(read) == len(whole) + 1 and set(read) == set(whole)  # the part at which it ended is read again
-        assert not (folder / ".unfinished").exists()
 
 
 def cpu_time(pid):
@@ -527,14 +447,14 @@ def test_processes_end_together(tmp_path, killed):
         time.sleep(0.1)
 
 
-def test_a_folder_that_cannot_be_written_to_is_reported_first(tmp_path, small, monkeypatch):
+def test_a_folder_that_cannot_be_written_to_is_reported_first(tmp_path, small_parts, monkeypatch):
     write(tmp_path / "scores.parquet", scores_of(streams=24, steps=6, slow=False))
     monkeypatch.setattr(sharded, "state_of", None)
     with pytest.raises(NotADirectoryError):
         evaluate(tmp_path / "scores.parquet", tmp_path / "scores.parquet")
 
 
-def test_states_of_other_files_or_settings_are_not_used(tmp_path, small, no_tables, monkeypatch):
+def test_states_of_other_files_or_settings_are_not_used(tmp_path, small_parts, no_tables, monkeypatch):
     path, folder = tmp_path / "scores.parquet", tmp_path / "out"
     write(path, scores_of(streams=24, steps=6, slow=False))
     expected = evaluate(path, tmp_path / "undisturbed")

@@ -1,12 +1,14 @@
 """A small study of simulated scores, for the tests of the paper's tables."""
 
 import numpy as np
+from etils import epath
 from synthetic_scores import make_columns
 
 from prism_jax.evaluation import protocol
-from prism_jax.experiments.paper import registry
+from prism_jax.experiments.paper import registry, runner
 from prism_jax.experiments.paper.runner import Inputs
-from prism_jax.experiments.paper.study import IntervalSettings, Study
+from prism_jax.experiments.paper.study import PAPER, IntervalSettings, Study
+from prism_jax.runs.running import Running
 from prism_jax.scores import Scores, write_scores
 
 SETTINGS = IntervalSettings(resamples=20)
@@ -37,3 +39,13 @@ def given_of(values, folder):
     path = folder.parent / f"{folder.name}.parquet"  # beside the folder of the tables
     write_scores(path, Scores.from_columns(values))
     return Inputs(scores=str(path), settings=SETTINGS, paper_numbers=True)
+
+
+def made(pattern, folder, names=ON_SCORES, **knobs):
+    """The CSV files of some tables, by name."""
+    given = Inputs(
+        scores=str(pattern), point=PAPER, settings=SETTINGS, running=Running(**{"most": 0, "workers": 1} | knobs)
+    )
+    runner.run_experiments(names, given, epath.Path(folder))
+    assert not (folder / ".unfinished").exists()
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".csv", ".md")}

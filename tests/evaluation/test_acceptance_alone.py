@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 from etils import epath
-from synthetic_scores import POINT, evaluate, make_columns, sigmoid
+from synthetic_scores import POINT, evaluate, make_columns, sigmoid, without
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.uncertainty import Bounds, Cells, interval
@@ -22,7 +22,7 @@ NEED = ("p_need_fast", "p_need_slow", "y_need", "p_need_true", "p_both_true")
 
 def alone(**knobs):
     """A table without need whose people have four streams each."""
-    columns = {name: column for name, column in make_columns(streams=40, steps=6, **knobs).items() if name not in NEED}
+    columns = without(make_columns(streams=40, steps=6, **knobs), *NEED)
     person = [int(stream.removeprefix("stream-")) // 4 for stream in columns["stream"]]
     split = [("calibration", "test")[number % 2] for number in person]
     return {**columns, "person": [f"person {number}" for number in person], "split": split}
@@ -91,7 +91,7 @@ def test_intervals_are_over_people_and_say_so(scores, evaluation):
 def test_people_of_one_stream_each_change_nothing(scores):
     columns = scores.columns()
     named = Scores.from_columns({**columns, "person": columns["stream"]})
-    bare = Scores.from_columns({name: column for name, column in columns.items() if name != "person"})
+    bare = Scores.from_columns(without(columns, "person"))
     assert repr(evaluate(named).policies) == repr(evaluate(bare).policies)
     assert evaluate(named).unit == "streams"
 
@@ -106,16 +106,12 @@ def test_the_slow_pass_and_log_need_no_need():
 
 def test_one_only_of_the_two_columns_is_an_error():
     columns = make_columns(streams=4, slow=False)
-    half = {name: column for name, column in columns.items() if name != "p_need_fast"}
-    with pytest.raises(
-        ScoresError, match=r"p_need_fast: found no such column beside y_need, expected both p_need_fast"
-    ):
-        Scores.from_columns(half)
-    half = Scores.from_columns({name: column for name, column in columns.items() if name != "y_need"})
+    words = "p_need_fast: found no such column beside y_need, expected both p_need_fast"
+    with pytest.raises(ScoresError, match=words):
+        Scores.from_columns(without(columns, "p_need_fast"))
+    half = Scores.from_columns(without(columns, "y_need"))
     for use in (protocol.calibrate, protocol.check_labels):
-        with pytest.raises(
-            ScoresError, match=r"y_need: found no such column beside p_need_fast, expected both, or nei"
-        ):
+        with pytest.raises(ScoresError, match="y_need: found no such column beside p_need_fast, expected both, or nei"):
             use(half)
 
 

@@ -3,7 +3,7 @@ import json
 
 import numpy as np
 import pytest
-from synthetic_scores import POINT, changed, evaluate, make_columns, make_scores
+from synthetic_scores import POINT, as_log, changed, evaluate, make_columns, make_scores, without
 
 from prism_jax.decision import calibration as measures
 from prism_jax.evaluation import protocol, splits
@@ -43,18 +43,6 @@ def test_calibration_sees_the_calibration_split_only_and_evaluation_the_test_spl
     for name in ("triggers", "dependence"):
         assert found.pop(name) != expected.pop(name)
     assert found == expected
-
-
-def test_each_fold_is_calibrated_on_the_labels_of_the_others_only():
-    columns = make_columns(streams=30, slow=False)
-    fold = np.array([int(name.removeprefix("stream-")) % 5 for name in columns["stream"]])
-    scores = Scores.from_columns({name: column for name, column in columns.items() if name != "split"} | {"fold": fold})
-    swapped = changed(scores, fold == 1, y_need=1 - scores.y_need, y_accept=1 - scores.y_accept)
-    fits, others = protocol.calibrate(scores).folds, protocol.calibrate(swapped).folds
-    for number in (0, 2, 3, 4):
-        assert others[number].need_fast != fits[number].need_fast
-        assert others[number].accept_fast != fits[number].accept_fast
-    assert others[1] == fits[1]
 
 
 def test_need_counts_each_step_once_and_acceptance_each_offer():
@@ -99,9 +87,7 @@ def test_weights_bring_the_logged_acceptance_rate_back_to_the_true_one():
     p = columns["p_accept_true"]
     rng = np.random.default_rng(5)
     propensity = np.where(p > 0.4, 0.8, 0.1)  # offers are made mostly where they would be accepted
-    logged = rng.random(len(p)) < propensity
-    columns |= {"logged": logged, "propensity": propensity, "y_accept": np.where(logged, columns["y_accept"], np.nan)}
-    scores = Scores.from_columns(columns)
+    scores = Scores.from_columns(as_log(columns, propensity, rng))
     truth = p[scores.split == "calibration"].mean()
     naive = np.nanmean(scores.y_accept[scores.split == "calibration"])
     assert abs(protocol.calibrate(scores).accept_fast.base_rate - truth) < 0.02
@@ -129,9 +115,9 @@ def test_an_empty_split_is_refused_by_name(split):
     scores = make_scores()
     with pytest.raises(ScoresError, match=rf"split: found no row of the split '{split}' \(there are 960 of 'other'\)"):
         splits.rows_of(changed(scores, True, split="other"), split)
-    without = Scores.from_columns({name: column for name, column in scores.columns().items() if name != "split"})
+    bare = Scores.from_columns(without(scores.columns(), "split"))
     with pytest.raises(ScoresError, match=rf"split: found no such column, expected it to name the split '{split}'"):
-        splits.rows_of(without, split)
+        splits.rows_of(bare, split)
 
 
 def test_labels_that_no_temperature_can_be_fitted_on_are_refused():
@@ -140,9 +126,8 @@ def test_labels_that_no_temperature_can_be_fitted_on_are_refused():
         protocol.calibrate(changed(scores, True, y_need=1.0))
     with pytest.raises(ScoresError, match="y_accept: found no label on the calibration split"):
         protocol.calibrate(changed(scores, True, y_accept=np.nan))
-    bare = {name: column for name, column in scores.columns().items() if name != "y_need"}
     with pytest.raises(ScoresError, match="y_need: found no such column beside p_need_fast"):
-        protocol.calibrate(Scores.from_columns(bare))
+        protocol.calibrate(Scores.from_columns(without(scores.columns(), "y_need")))
 
 
 def test_a_test_split_without_a_judged_step_is_refused():
@@ -153,14 +138,6 @@ def test_a_test_split_without_a_judged_step_is_refused():
 
 
 # calibration.json
-
-
-def test_calibration_round_trips(tmp_path):
-    for slow in (True, False):
-        fits = protocol.calibrate(make_scores(slow=slow))
-        write_calibration(tmp_path / "calibration.json", fits)
-        assert read_calibration(tmp_path / "calibration.json") == fits
-        assert (fits.need_slow is None) == (not slow)
 
 
 @pytest.mark.parametrize(("fitted", "scored"), [("marginal", "given_accept"), ("given_accept", "marginal")])

@@ -3,11 +3,11 @@
 import dataclasses
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
+from in_parts import SETTINGS, ask, write
 
 from prism_jax.decision import off_policy
-from prism_jax.decision.off_policy import EstimateSettings, OverlapError
+from prism_jax.decision.off_policy import OverlapError
 from prism_jax.evaluation import logged_steps
 from prism_jax.evaluation.fits import Calibration, write_calibration
 from prism_jax.evaluation.logged_steps import Reading
@@ -16,12 +16,7 @@ from prism_jax.evaluation.merged.counterfactual import Folds, estimate, over_log
 from prism_jax.evaluation.merged.running import over
 from prism_jax.evaluation.merged.states import UnitSums
 from prism_jax.evaluation.protocol import calibrate
-from prism_jax.runs import counterfactual, sharded
-from prism_jax.runs.running import Running
-from prism_jax.scores import Scores, ScoresError, parts, write_scores
-
-SETTINGS = EstimateSettings(c_fn=3.0, resamples=300)
-KINDS = ("csv", "md", "tex")
+from prism_jax.scores import Scores, ScoresError, write_scores
 
 
 def table(people=24, streams=2, steps=12, candidates=2, seed=0, **changed):
@@ -262,9 +257,9 @@ def test_tables_without_a_log_are_refused_as_in_memory(case, tmp_path):
     changed, how, words = FAULTS[case]
     path, messages = str(tmp_path / "scores.parquet"), []
     write_scores(path, table(**changed))
-    for exact in (True, False):
+    for most in (None, 0):
         with pytest.raises(ScoresError) as found:
-            ask(path, exact=exact, **how)
+            ask(path, most=most, **how)
         messages.append(str(found.value))
     assert messages[0] == messages[1] and words in messages[0]
 
@@ -309,27 +304,7 @@ def test_folds_hold_whole_people_and_do_not_depend_on_the_parts():
     np.testing.assert_array_equal(hashed.of_rows(renamed), fold)
 
 
-@pytest.fixture
-def small(monkeypatch):
-    """Parts of about 250 rows and chunks of about 50, in this process."""
-    monkeypatch.setattr(parts, "PART_ROWS", 250)
-    monkeypatch.setattr(parts, "CHUNK_ROWS", 50)
-    monkeypatch.setattr(parts, "GATHERED_ROWS", 200)
-    monkeypatch.setattr(sharded, "_SECONDS", 0.0)
-
-
-def write(path, scores, group=25):
-    write_scores(path, scores)
-    pq.write_table(pq.read_table(path), path, row_group_size=group)
-
-
-def ask(pattern, out=None, *, exact=False, workers=1, skip_bad=False, **how):
-    running = Running(most=None if exact else 0, workers=workers, skip_bad=skip_bad)
-    counterfactual.estimate_scores(str(pattern), SETTINGS, out=out and str(out), running=running, **how)
-    return {} if out is None else {path.name: path.read_bytes() for path in out.iterdir()}
-
-
-def test_the_command_reads_parts_of_any_order_and_any_format(small, tmp_path, capsys):
+def test_the_command_reads_parts_of_any_order_and_any_format(small_parts, tmp_path, capsys):
     scores = table()
     labelled = table(seed=5, logged=drop, propensity=drop)
     maps = calibrate(dataclasses.replace(labelled, split=np.full(len(labelled), "calibration", object)))
@@ -341,75 +316,20 @@ def test_the_command_reads_parts_of_any_order_and_any_format(small, tmp_path, ca
     shuffled = np.random.default_rng(0).permutation(np.flatnonzero(third == 2))
     write(tmp_path / "many" / "c.parquet", scores.take(shuffled))
     for how in ({"target": "p_offer"}, {"calibration": str(tmp_path / "calibration.json")}):
-        expected = ask(tmp_path / "many", tmp_path / "exact", exact=True, **how)
+        expected = ask(tmp_path / "many", tmp_path / "exact", most=None, **how)
         printed = capsys.readouterr().out
-        assert len(expected) == 9 and "people" in printed
+        names = {f"{name}.{kind}" for name in ("difference", "level", "support") for kind in ("csv", "md", "tex")}
+        assert expected.keys() == names and "people" in printed
         assert ask(tmp_path / "many", tmp_path / "out", **how) == expected
         assert capsys.readouterr().out == printed
 
 
 @pytest.mark.slow
-def test_the_number_of_workers_changes_no_byte(tmp_path, monkeypatch):
-    monkeypatch.setattr(parts, "PART_ROWS", 400)
-    write(tmp_path / "scores.parquet", table(), group=200)
-    one = states_of(tmp_path, monkeypatch, workers=1)
-    assert one == states_of(tmp_path, monkeypatch, workers=2)
-
-
-def states_of(tmp_path, monkeypatch, workers):
-    """The bytes of the states of all statistics and of the tables."""
-    monkeypatch.setattr(sharded.Sharded, "finish", lambda self: None)
-    out = tmp_path / f"out-{workers}"
-    counterfactual.estimate_scores(
-        str(tmp_path / "scores.parquet"), SETTINGS, out=str(out), running=Running(most=0, workers=workers)
-    )
-    return {path.relative_to(out): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
-
-
-def test_a_run_that_was_cut_off_resumes_to_the_same_tables(small, tmp_path, monkeypatch):
-    path, state_of, read = tmp_path / "scores.parquet", sharded.state_of, []
-    write(path, table())
-
-    def cut(part, work):
-        read.append(part)
-        if len(read) == 8:
-            raise KeyboardInterrupt
-        return state_of(part, work)
-
-    monkeypatch.setattr(sharded, "state_of", cut)
-    with pytest.raises(KeyboardInterrupt):
-        ask(path, tmp_path / "out")
-    assert (tmp_path / "out" / ".unfinished").is_dir()
-    resumed = ask(path, tmp_path / "out")
-    assert resumed.keys() == {f"{name}.{kind}" for name in ("difference", "level", "support") for kind in KINDS}
-    number = len(read)
-    assert ask(path, tmp_path / "whole") == resumed
-    assert number - 8 == len(read) - number - 7  # what was merged was not read again
-
-
-@pytest.mark.slow
-def test_a_refused_run_keeps_nothing_and_other_limits_start_anew(small, tmp_path):
+def test_a_refused_run_keeps_nothing_and_other_limits_start_anew(small_parts, tmp_path):
     write(tmp_path / "scores.parquet", table())
     out = tmp_path / "out"
     for limit, words in ((1e9, "effective offers"), (0.0, "effective changes")):
         settings = dataclasses.replace(SETTINGS, least_effective=limit, least_changes=1e9)
         with pytest.raises(OverlapError, match=f"^{words}.* no exploration would have been enough"):
-            counterfactual.estimate_scores(
-                str(tmp_path / "scores.parquet"), settings, out=str(out), running=Running(most=0, workers=1)
-            )
+            ask(tmp_path / "scores.parquet", out, settings=settings)
         assert not list(out.iterdir())
-
-
-@pytest.mark.slow
-def test_files_that_cannot_be_read_are_left_out_where_asked(small, tmp_path, capsys):
-    folder = tmp_path / "scores"
-    folder.mkdir()
-    write(folder / "a.parquet", table())
-    expected = ask(folder, tmp_path / "out")
-    capsys.readouterr()
-    (folder / "b.parquet").write_bytes(b"PAR1 and nothing else")
-    with pytest.raises(ScoresError, match=r"b\.parquet"):
-        ask(folder)
-    for exact in (False, True):
-        assert ask(folder, tmp_path / "out", exact=exact, skip_bad=True) == expected
-        assert "left out: 1 of 2 files" in capsys.readouterr().out

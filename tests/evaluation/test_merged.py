@@ -4,7 +4,8 @@ import functools
 
 import numpy as np
 import pytest
-from synthetic_scores import POINT, make_columns
+from in_parts import leaves
+from synthetic_scores import POINT, in_folds, make_columns
 
 from prism_jax.decision import calibration as measures
 from prism_jax.decision.uncertainty import poisson_weights, unit_keys
@@ -33,9 +34,7 @@ def with_candidates(seed):
 
 
 def out_of_fold(seed, **more):
-    columns = make_columns(seed=seed, **more)
-    fold = [int(name.split("-")[1]) % 4 for name in columns["stream"]]
-    return {name: column for name, column in columns.items() if name != "split"} | {"fold": fold}
+    return in_folds(make_columns(seed=seed, **more), 4)
 
 
 def of_acceptance_alone(seed):
@@ -87,17 +86,6 @@ def both_of(name):
     scores = Scores.from_columns(TABLES[name]())
     fitted, assembled = running.evaluate(running.over(parts_of(scores, 3)), POINT)
     return *in_memory(scores), fitted, assembled.evaluation
-
-
-def leaves(tree, path=""):
-    if isinstance(tree, dict):
-        for key, value in tree.items():
-            yield from leaves(value, f"{path}.{key}")
-    elif isinstance(tree, list):
-        for i, value in enumerate(tree):
-            yield from leaves(value, f"{path}[{i}]")
-    else:
-        yield path, tree
 
 
 GRIDS = {name: getattr(histograms, name) for name in ("LOG_ODDS", "LOG_RATIO", "SHARE")}
@@ -257,7 +245,6 @@ def test_states_survive_a_file(tmp_path):
     [
         ({"domain": ["coding"] * (STEPS // 2) + ["life"] * (STEPS // 2)}, None),
         ({"split": ["test"] * STEPS}, "found no row of the split 'calibration'"),
-        ({"y_need": [np.nan] * STEPS}, "found no label on the calibration split"),
         ({"logged": np.arange(STEPS) % 2 == 0, "y_accept": np.where(np.arange(STEPS) % 2, np.nan, 1.0)}, "propensity"),
     ],
 )

@@ -1,12 +1,12 @@
 import dataclasses
 import itertools
-import math
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from synthetic_scores import POINT, changed, evaluate, make_columns, make_scores
+from synthetic_scores import IDENTITY, POINT, evaluate, make_columns, make_scores
+from test_slow_candidates import check_row, count_by_hand
 
 from prism_jax.decision import gate
 from prism_jax.decision.calibration import Temperature
@@ -15,87 +15,27 @@ from prism_jax.evaluation import policy_rows, protocol, splits
 from prism_jax.evaluation.fits import Calibration, SignalFit
 from prism_jax.scores import Scores
 
-FIT = SignalFit(Temperature(1.0), base_rate=0.5, count=1, effective_count=1.0)
-CALIBRATION = Calibration(FIT, FIT)
 POLICIES = ["fixed", "static", "dynamic", "product", "always", "never"]
-
-
-def by_hand(rows, offers, point):
-    """Costs and counts of decisions, one row at a time: (y_need, y_accept, weight)."""
-    total = realised = gold = 0.0
-    cells = dict.fromkeys(("tp", "fp", "fn", "tn"), 0.0)
-    for (y_need, y_accept, weight), offer in zip(rows, offers, strict=True):
-        total += weight
-        wanted = y_need == 1 and y_accept == 1
-        if offer:
-            realised += weight * point.c_fa * (y_accept == 0)
-            gold += weight * point.c_fa * (not wanted)
-        else:
-            realised += weight * point.c_fn * wanted
-            gold += weight * point.c_fn * wanted
-        cells[("t" if offer == wanted else "f") + ("p" if offer else "n")] += weight
-    return realised / total, gold / total, cells
 
 
 @pytest.mark.parametrize("logging", [False, True])
 @pytest.mark.parametrize("point", [POINT, OperatingPoint(c_fa=2.0, c_fn=0.7, margin=0.05, fixed_threshold=0.3)])
 def test_every_row_agrees_with_a_count_by_hand(logging, point):
     columns = make_columns(seed=7, logging=logging)
-    rng = np.random.default_rng(8)
-    columns["y_need"] = np.where(rng.random(960) < 0.2, np.nan, columns["y_need"])
+    columns["y_need"] = np.where(np.random.default_rng(8).random(960) < 0.2, np.nan, columns["y_need"])
     scores = Scores.from_columns(columns)
     fits = protocol.calibrate(scores)
     evaluation = protocol.evaluate(scores, fits, point)
-    steps = splits.rows_of(scores, "test").steps()
-    judged = [i for i in range(len(steps)) if not math.isnan(steps.y_need[i]) and not math.isnan(steps.y_accept[i])]
-    weight = [min(1 / max(steps.propensity[i], 0.05), 20) if logging else 1.0 for i in judged]
-    rows = [(steps.y_need[i], steps.y_accept[i], w) for i, w in zip(judged, weight, strict=True)]
-    assert evaluation.counts.judged == len(judged) < evaluation.counts.steps == 480
-    assert evaluation.counts.need_unknown == np.isnan(steps.y_need).sum()
-    assert evaluation.counts.accept_unknown == np.isnan(steps.y_accept).sum()
+    raw = splits.rows_of(scores, "test")
+    signals = itertools.product(("need", "accept"), ("fast", "slow"))
+    maps = {f"p_{signal}_{thinking}": fits.calibrated(signal, thinking, raw) for signal, thinking in signals}
+    read = {None: raw, "raw": raw, "calibrated": dataclasses.replace(raw, **maps)}
+    unknown = np.isnan(raw.y_need), np.isnan(raw.y_accept)
+    counts = evaluation.counts
+    assert (counts.need_unknown, counts.accept_unknown) == tuple(of.sum() for of in unknown)
+    assert counts.judged == (~(unknown[0] | unknown[1])).sum() < counts.steps == 480
     for row in evaluation.policies:
-        offers = [bool(offer_by_hand(row, steps, fits, point, i)) for i in judged]
-        realised, gold, cells = by_hand(rows, offers, point)
-        assert row.realised_cost == pytest.approx(realised, rel=1e-12), row.policy
-        assert row.gold_cost == pytest.approx(gold, rel=1e-12)
-        assert {name: getattr(row, name) for name in cells} == pytest.approx(cells, rel=1e-12)
-        if row.policy != "clairvoyant":
-            everywhere = [bool(offer_by_hand(row, steps, fits, point, i)) for i in range(len(steps))]
-            assert row.speak_rate == pytest.approx(np.mean(everywhere), rel=1e-12)
-            expected = [
-                point.c_fa * (1 - steps.p_accept_true[i]) if offer else point.c_fn * steps.p_both_true[i]
-                for i, offer in enumerate(everywhere)
-            ]
-            assert row.expected_cost == pytest.approx(math.fsum(expected) / len(expected), rel=1e-12)
-
-
-def offer_by_hand(row, steps, fits, point, i):
-    """The decision of one step, from the threshold form of each policy."""
-
-    def p(name):
-        raw = getattr(steps, f"p_{name}")[i]
-        t = getattr(fits, name).temperature if row.form == "calibrated" else 1.0
-        return 1 / (1 + math.exp(-(math.log(raw) - math.log1p(-raw)) / t))
-
-    def tau(p_need):
-        return point.c_fa / (point.c_fa + p_need * point.c_fn)
-
-    share = point.c_fa / (point.c_fa + point.c_fn)
-    near = row.policy == "slow_on_margin" and abs(p("accept_fast") - tau(p("need_fast"))) <= point.margin
-    slow = near or row.policy == "slow_only"
-    return {
-        "always": lambda: True,
-        "never": lambda: False,
-        "bayes": lambda: (1 - steps.p_accept_true[i]) * point.c_fa <= steps.p_both_true[i] * point.c_fn,
-        "clairvoyant": lambda: steps.y_need[i] == 1 and steps.y_accept[i] == 1,
-        "fixed": lambda: p("accept_fast") >= point.fixed_threshold,
-        "static": lambda: p("accept_fast") >= share,
-        "dynamic": lambda: p("accept_fast") >= tau(p("need_fast")),
-        "product": lambda: p("accept_fast") * p("need_fast") >= share,
-        "need_only": lambda: fits.accept_fast.base_rate >= tau(p("need_fast")),
-    }.get(
-        row.policy, lambda: p("accept_slow" if slow else "accept_fast") >= tau(p("need_slow" if slow else "need_fast"))
-    )()
+        check_row(row, count_by_hand(read[row.form], row.policy, point, fits.accept_fast.base_rate)[0])
 
 
 @pytest.mark.parametrize("dependence", [-0.9, 0.0, 0.9])
@@ -130,50 +70,6 @@ def test_bayes_is_the_best_of_all_decisions_and_the_gap_runs_from_the_better_con
     assert max(evaluation.policy("always").gap_closed, evaluation.policy("never").gap_closed) == 0.0
 
 
-def test_with_true_signals_the_gate_is_bayes_and_the_slow_pass_closes_more_of_the_gap():
-    columns = make_columns(seed=10, streams=400, noise=1.5)
-    truth = {"p_need_slow": columns["p_need_true"], "p_accept_slow": columns["p_accept_true"]}
-    evaluation = evaluate(Scores.from_columns({**columns, **truth}), dataclasses.replace(POINT, margin=0.15))
-    slow, fast = evaluation.policy("slow_only", "raw"), evaluation.policy("dynamic", "raw")
-    assert slow.expected_cost == evaluation.policy("bayes").expected_cost
-    assert slow.slow_rate == 1.0 and fast.slow_rate == 0.0
-    for form in ("raw", "calibrated"):
-        margin = evaluation.policy("slow_on_margin", form)
-        assert 0 < margin.slow_rate < 1
-        assert margin.gap_closed > evaluation.policy("dynamic", form).gap_closed
-
-
-def test_scaling_both_costs_scales_all_costs_and_moves_no_decision():
-    scores = make_scores()
-    one = evaluate(scores, OperatingPoint(c_fa=1.0, c_fn=1.5))
-    four = evaluate(scores, OperatingPoint(c_fa=4.0, c_fn=6.0))
-    for a, b in zip(one.policies, four.policies, strict=True):
-        assert (a.tp, a.fp, a.fn, a.tn, a.gap_closed) == pytest.approx((b.tp, b.fp, b.fn, b.tn, b.gap_closed))
-        assert b.realised_cost == pytest.approx(4 * a.realised_cost)
-    np.testing.assert_array_equal(one.trace.decision, four.trace.decision)
-
-
-def test_constants_and_oracles_do_not_depend_on_the_scores():
-    scores = make_scores()
-    noise = np.random.default_rng(0).random(len(scores))
-    other = changed(scores, True, p_need_fast=noise, p_accept_fast=1 - noise)
-    other = protocol.evaluate(other, protocol.calibrate(scores), POINT)
-    unlike = dict.fromkeys(("difference", "difference_low", "difference_high"))  # from the deployed policy
-
-    def references(evaluation):
-        return [dataclasses.replace(row, **unlike) for row in evaluation.policies if row.form is None]
-
-    same = references(evaluate(scores))
-    assert [row.policy for row in same] == ["always", "never", "bayes", "clairvoyant"]
-    assert repr(references(other)) == repr(same)  # in the repr, NaN equals NaN
-
-
-def test_a_threshold_of_one_half_decides_the_same_before_and_after_calibration():
-    evaluation = evaluate(make_scores(), OperatingPoint(fixed_threshold=0.5))
-    raw, calibrated = evaluation.policy("fixed", "raw"), evaluation.policy("fixed", "calibrated")
-    assert dataclasses.replace(raw, form="calibrated") == calibrated
-
-
 @pytest.mark.parametrize("slow", [False, True])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_one_row_is_the_deployed_one(policy, slow):
@@ -190,7 +86,7 @@ def test_one_row_is_the_deployed_one(policy, slow):
 
 
 def test_the_oracle_is_silent_where_need_and_acceptance_never_meet():
-    data = policy_rows.EvaluationData(splits.rows_of(make_scores(), "test").steps(), CALIBRATION, POINT, None, False)
+    data = policy_rows.EvaluationData(splits.rows_of(make_scores(), "test").steps(), IDENTITY, POINT, None, False)
     offer = data.oracle(policy_rows.Truth(np.array([1.0, 1.0, 0.0]), np.array([0.0, 1.0, 0.0]))).offer
     assert offer.tolist() == [False, True, False]
 

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from synthetic_scores import without
 
 from prism_jax.decision import gate, risk
 from prism_jax.decision.calibration import CalibrationConfig
@@ -57,12 +58,29 @@ def scores():
     return table()
 
 
+@pytest.fixture
+def said(tmp_path, capsys):
+    """What the command prints of a table, on one line."""
+
+    def run(scores, *asked, point=POINT, **options):
+        path = tmp_path / "scores.parquet"
+        write_scores(path, scores)
+        promise_scores(str(path), list(asked), point, level=0.9, **options)
+        return " ".join(capsys.readouterr().out.split())
+
+    return run
+
+
 def promise(scores, *asked, point=POINT, error=0.1, families=(), start=None, number=1, **how):
     """What is promised of a table: of all rows together, or of several parts of whole streams, which divide people."""
     place = scores.numbered("stream")[1] % number
     tables = [scores if number == 1 else scores.take(place == i) for i in range(number)]
     wanted = promises.Wanted(asked, point, error, tuple(families) or (Family(point.policy),), start)
     return promising.promise(over(tables), wanted, exact=number == 1, **how)
+
+
+def decisions(maps, rows, ratio):
+    return gate.decide(*(maps.calibrated(signal, "fast", rows) for signal in ("need", "accept")), 1.0, ratio)
 
 
 def test_the_chosen_gate_is_the_certified_one_nearest_to_the_stated_costs(scores):
@@ -78,11 +96,8 @@ def test_the_chosen_gate_is_the_certified_one_nearest_to_the_stated_costs(scores
 def test_the_measured_risk_is_that_of_the_gate_on_new_units(scores):
     found = promise(scores, FALSE_ALARMS)
     certifying = np.isin(scores.stream, found.certifying.names)
-    maps = calibrate(scores.take(~certifying))
     test = rows_of(scores, TEST)
-    offer = gate.decide(
-        maps.calibrated("need", "fast", test), maps.calibrated("accept", "fast", test), 1.0, found.chosen.gate.ratio
-    )
+    offer = decisions(calibrate(scores.take(~certifying)), test, found.chosen.gate.ratio)
     false_alarm = offer * (1 - test.y_need * test.y_accept)
     np.testing.assert_allclose(found.chosen.gate.test_risks[FALSE_ALARMS].value, false_alarm.reshape(-1, 6).mean())
     np.testing.assert_allclose(found.chosen.gate.test_speak_rate, offer.mean())
@@ -103,7 +118,7 @@ def test_half_of_the_units_certify_unless_the_maps_cannot_matter(scores):
 
 
 def test_people_are_the_units_and_scores_without_need_are_acceptance_alone(scores):
-    columns = {name: column for name, column in scores.columns().items() if "need" not in name}
+    columns = without_need(scores)
     pairs = [f"person{int(name[4:]) // 2}" for name in scores.stream]
     found = promise(Scores.from_columns({**columns, "person": pairs}), FALSE_ALARMS)
     assert (found.unit, found.certifying.number, found.halves) == ("person", 60, False)
@@ -119,12 +134,8 @@ def test_false_discovery_starts_where_a_calibrated_gate_would_keep_it_and_has_no
     np.testing.assert_allclose(found.chosen.gate.test_risks[FALSE_DISCOVERY].value, 1 - y[offer].mean())
 
 
-def test_the_command_prints_what_to_deploy_and_writes_it(scores, tmp_path, capsys):
-    path = tmp_path / "scores.parquet"
-    write_scores(path, scores)
-    texts = ["false_alarms<=0.2", "missed_help<=0.3"]
-    promise_scores(str(path), texts, POINT, level=0.9, out=str(tmp_path / "out.json"))
-    printed = capsys.readouterr().out
+def test_the_command_prints_what_to_deploy_and_writes_it(scores, tmp_path, said):
+    printed = said(scores, "false_alarms<=0.2", "missed_help<=0.3", out=str(tmp_path / "out.json"))
     chosen = json.loads((tmp_path / "out.json").read_text())["chosen"]["ratio"]
     assert chosen == promises.GRID[np.searchsorted(promises.GRID, chosen)]
     assert f"Deploy --c_fa=1 --c_fn={chosen!r} --margin=0" in printed
@@ -151,23 +162,8 @@ def test_the_files_of_a_folder_are_one_table(scores, tmp_path, capsys):
         promise_scores(str(tmp_path / "many"), ["false_alarms<=0.2"], POINT, level=0.9)
 
 
-@pytest.mark.parametrize("most", [None, 0])
-def test_a_file_that_cannot_be_read_is_left_out_where_that_is_asked_and_named(scores, tmp_path, capsys, most):
-    write_scores(tmp_path / "0.parquet", scores)
-    (tmp_path / "1.parquet").write_bytes(b"PAR1")
-    running = Running(most=most, workers=1, skip_bad=True)
-    asked = (str(tmp_path), ["false_alarms<=0.2"], POINT)
-    with pytest.raises(ScoresError, match=r"1\.parquet"):
-        promise_scores(*asked, level=0.9, running=dataclasses.replace(running, skip_bad=False))
-    promise_scores(*asked, level=0.9, running=running)
-    assert re.search(r"left out: .*1\.parquet.*\nleft out: 1 of 2 files\n$", capsys.readouterr().out)
-
-
-def test_what_cannot_be_promised_is_said_with_the_smallest_limit(scores, tmp_path, capsys):
-    path = tmp_path / "scores.parquet"
-    write_scores(path, scores)
-    promise_scores(str(path), ["false_alarms<=0.02"], POINT, level=0.9)
-    printed = capsys.readouterr().out
+def test_what_cannot_be_promised_is_said_with_the_smallest_limit(scores, said):
+    printed = said(scores, "false_alarms<=0.02")
     assert "Nothing can be promised with 60 streams: no tested gate keeps false_alarms<=0.02." in printed
     smallest = risk.smallest_limit(60, 0.1)
     assert f"is {np.ceil(1e4 * smallest) / 1e4:.4f}." in printed
@@ -177,10 +173,8 @@ def test_what_makes_a_promise_void_is_refused(scores):
     single = scores.take(scores.step == 0)
     with pytest.raises(ValueError, match="units with one step each, expected streams or people"):
         promise(single, FALSE_ALARMS)
-    columns = scores.columns()
-    made = [row != 3 for row in range(len(scores))]
-    answers = [y if one else None for y, one in zip(scores.y_accept.tolist(), made, strict=True)]
-    logged = Scores.from_columns({**columns, "logged": made, "y_accept": answers})
+    made = np.arange(len(scores)) != 3
+    logged = dataclasses.replace(scores, logged=made * 1.0, y_accept=np.where(made, scores.y_accept, np.nan))
     for number in (1, 3):
         with pytest.raises(ScoresError, match=r"logged: found an offer that was not made \(stream 'user000', step 3\)"):
             promise(logged, FALSE_ALARMS, number=number)
@@ -196,23 +190,19 @@ def test_what_makes_a_promise_void_is_refused(scores):
         promise(scores, FALSE_ALARMS, FALSE_ALARMS)
 
 
+def without_need(scores):
+    return without(scores.columns(), "p_need_fast", "y_need")
+
+
 def with_slow(scores, seed=1):
     """Two candidates per step and a slow pass with signals of its own, which often chooses the other one."""
     rng = np.random.default_rng(seed)
-    columns = scores.columns()
     number = len(scores)
-    double = {name: np.repeat(column, 2) for name, column in columns.items()}
+    double = {name: np.repeat(column, 2) for name, column in scores.columns().items()}
     accept, slow = rng.random((2, 2 * number))
-    return Scores.from_columns(
-        double
-        | {
-            "candidate": np.tile([0, 1], number),
-            "p_accept_fast": accept,
-            "p_accept_slow": slow,
-            "p_need_slow": np.repeat(rng.random(number), 2),
-            "y_accept": (rng.random(2 * number) < slow).astype(float),
-        }
-    )
+    double |= {"candidate": np.tile([0, 1], number), "p_accept_fast": accept, "p_accept_slow": slow}
+    double |= {"p_need_slow": np.repeat(rng.random(number), 2), "y_accept": (rng.random(2 * number) < slow) * 1.0}
+    return Scores.from_columns(double)
 
 
 def test_slow_margins_count_the_labels_of_the_pass_that_decides(scores):
@@ -240,7 +230,7 @@ def test_slow_margins_count_the_labels_of_the_pass_that_decides(scores):
 
 
 @pytest.mark.filterwarnings("ignore:p_accept_fast. temperature")  # the fast pass of `with_slow` knows nothing
-def test_families_share_the_error_and_the_cheapest_certified_gate_is_chosen(scores, tmp_path, capsys):
+def test_families_share_the_error_and_the_cheapest_certified_gate_is_chosen(scores, said):
     slow = with_slow(scores)
     families = families_of(["dynamic", "product"], [0.0, 1.0])
     assert families == (("dynamic", 0.0), ("dynamic", 1.0), ("product", 0.0))
@@ -250,17 +240,14 @@ def test_families_share_the_error_and_the_cheapest_certified_gate_is_chosen(scor
     assert found.lines[0].certified == alone.lines[0].certified
     costs = {line.family: line.gate.cost for line in found.lines if line.bound == "betting"}
     assert found.chosen.family == min(costs, key=costs.get) == ("dynamic", 1.0)
-    path = tmp_path / "scores.parquet"
-    write_scores(path, slow)
-    promise_scores(str(path), ["false_alarms<=0.2"], POINT, level=0.9, families=families)
-    printed = capsys.readouterr().out
+    printed = said(slow, "false_alarms<=0.2", families=families)
     assert "false_alarms<=0.2, with probability 0.9 for all 3 families at once" in printed
     assert re.search(r"Deploy --policy=(dynamic|product) --c_fa=1 --c_fn=[\d.]+ --margin=[01]: ", printed)
-    assert "of all 3 families keep the promise at once, so this one could be chosen" in " ".join(printed.split())
+    assert "of all 3 families keep the promise at once, so this one could be chosen" in printed
 
 
 def test_scores_without_splits_certify_on_everybody_or_on_a_share(scores):
-    columns = {name: column for name, column in scores.columns().items() if name != "split" and "need" not in name}
+    columns = without(without_need(scores), "split")
     folds = np.unique(scores.stream, return_inverse=True)[1] % 5
     found = promise(Scores.from_columns(columns | {"fold": folds}), FALSE_ALARMS)
     assert (found.folds, found.halves, found.certifying.number, found.test) == (True, False, 240, None)
@@ -286,30 +273,23 @@ def test_families_and_shares_that_cannot_be_are_refused(scores):
         promise(scores, FALSE_ALARMS, families=[Family("dynamic", 0.1)])
     with pytest.raises(ValueError, match=r"policy, margin: found dynamic; dynamic, expected each once"):
         promise(scores, FALSE_ALARMS, families=[Family("dynamic")] * 2)
-    alone = Scores.from_columns({name: one for name, one in scores.columns().items() if "need" not in name})
+    alone = Scores.from_columns(without_need(scores))
     with pytest.raises(ValueError, match=r"expected one policy: without p_need_fast they all decide the same"):
         promise(alone, FALSE_ALARMS, families=[Family("dynamic"), Family("static")])
 
 
-def test_the_default_start_of_false_discovery_is_said_to_suit_product_only(scores, tmp_path, capsys):
-    path = tmp_path / "scores.parquet"
-    write_scores(path, scores)
-
+def test_the_default_start_of_false_discovery_is_said_to_suit_product_only(scores, said):
     def printed(policy, **options):
-        promise_scores(
-            str(path), ["false_discovery<=0.4"], POINT, level=0.9, families=families_of([policy], [0.0]), **options
-        )
-        return " ".join(capsys.readouterr().out.split())
+        return said(scores, "false_discovery<=0.4", families=families_of([policy], [0.0]), **options)
 
-    said = "keeps the limit at every offer for the policy product only"
-    assert said in printed("dynamic") and "--start, fixed beforehand" in printed("static")
-    assert said not in printed("product") and said not in printed("dynamic", start=3.0)
-    promise_scores(str(path), ["dismissals<=0.2"], POINT, level=0.9)
-    assert said not in capsys.readouterr().out
+    words = "keeps the limit at every offer for the policy product only"
+    assert words in printed("dynamic") and "--start, fixed beforehand" in printed("static")
+    for other in (printed("product"), printed("dynamic", start=3.0), said(scores, "dismissals<=0.2")):
+        assert words not in other
 
 
 @pytest.mark.parametrize("start", [None, 1.5])
-def test_the_smallest_limit_of_false_discovery_that_would_pass_is_said(scores, tmp_path, capsys, start):
+def test_the_smallest_limit_of_false_discovery_that_would_pass_is_said(scores, said, start):
     def found(limit):
         one = risk.Promise("false_discovery", limit)
         return promise(scores, one, point=point, start=start, config=config), one
@@ -322,10 +302,7 @@ def test_the_smallest_limit_of_false_discovery_that_would_pass_is_said(scores, t
     assert 0.02 < smallest < 0.99
     assert found(smallest)[0].chosen is not None and found(smallest)[0].passing == {}
     assert found(round(smallest - 0.01, 2))[0].chosen is None
-    path = tmp_path / "scores.parquet"
-    write_scores(path, scores)
-    promise_scores(str(path), ["false_discovery<=2%"], point, level=0.9, start=start)
-    printed = " ".join(capsys.readouterr().out.split())
+    printed = said(scores, "false_discovery<=2%", point=point, start=start)
     assert f"The smallest limit of false_discovery that would pass on these streams is {smallest:g}, at" in printed
 
 
@@ -336,9 +313,7 @@ def test_dismissals_are_judged_by_acceptance_alone_and_limits_may_be_percentages
     found = promise(scores, one, calibration=maps)
     assert found.certifying.number == 120 and found.too_talkative == ()
     test = rows_of(scores, TEST)
-    offer = gate.decide(
-        maps.calibrated("need", "fast", test), maps.calibrated("accept", "fast", test), 1.0, found.chosen.gate.ratio
-    )
+    offer = decisions(maps, test, found.chosen.gate.ratio)
     measured = 1 - test.y_accept[offer == 1].mean()
     np.testing.assert_allclose(found.chosen.gate.test_risks[one].value, measured)
     for limit in ("120%", "0%", "20 percent"):
@@ -368,20 +343,20 @@ def test_a_log_of_answers_is_promised_as_its_scores_are(tmp_path, capsys):
     path.write_text("\n".join(["who,took,shown,p", *lines]) + "\n")
     with pytest.raises(LogError, match=r"found \d+ of 4000 offers that were not made, expected none, or --shown_only"):
         promise_scores(str(path), ["dismissals<=45%"], POINT, level=0.9, columns=columns)
-    options = {"level": 0.9, "test_share": 0.3}
-    promise_scores(
-        str(path), ["dismissals<=45%"], POINT, **options, columns=columns, shown_only=True, out=str(tmp_path / "a.json")
-    )
+
+    def promised(place, out, **how):
+        options = {"level": 0.9, "test_share": 0.3, "out": str(tmp_path / out)}
+        promise_scores(str(place), ["dismissals<=45%"], POINT, **options, **how)
+        return json.loads((tmp_path / out).read_text())
+
+    of_log = promised(path, "a.json", columns=columns, shown_only=True)
     assert "The promise is about offers that the log shows only" in capsys.readouterr().out
     table = scores_of_log(read_log(path, parse_columns(columns), shown_only=True), None)
     write_scores(tmp_path / "scores.parquet", table)
     for file, roles in ((path, columns), (tmp_path / "scores.parquet", None)):
         with pytest.raises(ValueError, match=r"--out: found .*, the file of --scores, expected another one"):
             promise_scores(str(file), ["dismissals<=0.45"], POINT, level=0.9, columns=roles, out=str(file))
-    promise_scores(
-        str(tmp_path / "scores.parquet"), ["dismissals<=0.45"], POINT, **options, out=str(tmp_path / "b.json")
-    )
-    of_log, of_table = (json.loads((tmp_path / name).read_text()) for name in ("a.json", "b.json"))
+    of_table = promised(tmp_path / "scores.parquet", "b.json")
     assert of_log["chosen"] is not None
     assert of_log.pop("on_score")["column"] == "p" and of_table.pop("on_score")["column"] == "p_accept_fast"
     assert of_log == of_table

@@ -129,12 +129,14 @@ def test_labels_that_have_no_area_switch_it_off_by_name_and_keep_the_costs(chang
 
 
 def test_one_stream_alone_has_no_interval():
-    scores = make_scores(slow=False)
+    scores = make_scores(streams=40, steps=30)
     keep = (scores.split == "calibration") | (scores.stream == "stream-1")
     evaluation = evaluate(scores.take(keep))
-    assert evaluation.units == 1
-    for row in evaluation.ratios.rows:
-        assert row.audbc_low is None and row.audbc_high is None
+    assert evaluation.units == 1 and evaluation.triggers.gain_low is None
+    assert {row.realised_low for row in evaluation.triggers.rows} == {None}
+    for low, high in (("audbc_low", "audbc_high"), ("low", "high")):
+        rows = evaluation.ratios.rows if low == "audbc_low" else evaluation.second_signal
+        assert {(getattr(row, low), getattr(row, high)) for row in rows} == {(None, None)}
     assert "no intervals: 1 streams, at least 5 needed" in ratio_table(evaluation).note
 
 

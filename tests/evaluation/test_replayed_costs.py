@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from prism_jax.evaluation.protocol import calibrate
-from prism_jax.evaluation.replay import accept_alone, costs, gate_offers, most_accepted, pooled, replay
+from prism_jax.evaluation.replay import accept_alone, costs, gate_offers, pooled, replay
 from prism_jax.scores import Scores
 
 
@@ -82,7 +82,6 @@ def test_p_accept_alone_speaks_as_often_as_the_gate(folds):
         offers = accept_alone(steps, ratio)
         assert np.isclose(offers.sum(), gate_offers(steps, ratio).sum())
         assert (np.diff(offers[np.argsort(steps.p_accept)]) >= -1e-12).all()
-    np.testing.assert_array_equal(most_accepted(np.array([0.5, 0.9, 0.5, 0.1]), 2.0), [0.5, 1.0, 0.5, 0.0])
 
 
 def test_the_order_of_rows_changes_nothing(table, folds):

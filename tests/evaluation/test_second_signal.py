@@ -1,15 +1,11 @@
 """Need given acceptance in calibration and evaluation, and the gate beside p_accept alone at equal speak rates."""
 
-import dataclasses
-
 import numpy as np
 import pytest
-from synthetic_scores import POINT, evaluate, make_columns, sigmoid
+from synthetic_scores import IDENTITY, POINT, as_log, evaluate, in_folds, make_columns, sigmoid
 
 from prism_jax.decision import gate
-from prism_jax.decision.calibration import Temperature
 from prism_jax.evaluation import protocol, splits
-from prism_jax.evaluation.fits import Calibration, SignalFit
 from prism_jax.evaluation.replay import most_accepted
 from prism_jax.report.numbers import number
 from prism_jax.report.tables import second_signal_table, signal_table
@@ -61,21 +57,9 @@ def test_one_table_has_one_meaning_of_need():
         Scores.from_columns(columns | {"need_target": ["joint"] * 8})
 
 
-def test_the_gate_and_p_accept_alone_are_compared_at_the_same_speak_rate():
+def test_the_table_shows_the_gate_beside_p_accept_alone():
     scores = dependent_scores("given_accept", streams=60)
     evaluation = evaluate(scores, POINT)
-    steps = splits.evaluated_rows(scores).steps()
-    fits = protocol.calibrate(scores)
-    need, accept = (fits.calibrated(signal, "fast", steps) for signal in ("need", "accept"))
-    gold = steps.y_need * steps.y_accept
-    for row in evaluation.second_signal:
-        ours = np.asarray(gate.decide(need, accept, POINT.c_fa, row.ratio * POINT.c_fa))
-        alone = np.zeros_like(ours)
-        alone[np.argsort(-accept)[: ours.sum()]] = True
-        costs = [np.where(offer, 1 - steps.y_accept, row.ratio * gold).mean() for offer in (ours, alone)]
-        assert (row.gate, row.accept_alone) == pytest.approx(costs)
-        assert row.difference == pytest.approx(costs[0] - costs[1]) and row.low <= row.difference <= row.high
-        assert row.speak_rate == ours.mean()
     shown = second_signal_table(evaluation)
     headings = [column.label for column in shown.columns]
     for row, cells in zip(evaluation.second_signal, shown.sections[0].rows, strict=True):
@@ -98,17 +82,13 @@ def offers_by_hand(p_accept, weight, mass):
     return offers
 
 
-def test_in_a_log_with_propensities_both_speak_equally_often_by_weight():
+def test_the_gate_and_p_accept_alone_are_compared_at_the_same_speak_rate_by_weight():
     """Offers of low p_accept were rarely shown: the gate's and those of p_accept alone weigh differently."""
     columns = make_columns(3, streams=120, slow=False)
     rng = np.random.default_rng(4)
     for name in ("p_accept_fast", "p_need_fast"):
         columns[name] = np.round(np.asarray(columns[name]) * 20) / 20 * 0.98 + 0.01  # ties
-    propensity = np.where(np.asarray(columns["p_accept_true"]) > 0.5, 0.9, 0.1)
-    logged = rng.random(len(propensity)) < propensity
-    columns |= {"propensity": propensity, "logged": logged}
-    columns["y_accept"] = np.where(logged, columns["y_accept"], np.nan)
-    scores = Scores.from_columns(columns)
+    scores = Scores.from_columns(as_log(columns, np.where(columns["p_accept_true"] > 0.5, 0.9, 0.1), rng))
     evaluation, fits = evaluate(scores, POINT), protocol.calibrate(scores)
     steps = splits.evaluated_rows(scores).take(np.flatnonzero(~np.isnan(splits.evaluated_rows(scores).y_accept)))
     need, accept = (fits.calibrated(signal, "fast", steps) for signal in ("need", "accept"))
@@ -123,14 +103,9 @@ def test_in_a_log_with_propensities_both_speak_equally_often_by_weight():
                 costs[k] += weight[i] * (offer * (1 - steps.y_accept[i]) + (1 - offer) * silence) / weight.sum()
         assert (row.gate, row.accept_alone) == pytest.approx(tuple(costs), rel=1e-9)
         assert row.difference == pytest.approx(costs[0] - costs[1], rel=1e-9, abs=1e-12)
+        assert row.low <= row.difference <= row.high
         assert row.speak_rate == pytest.approx(weight @ ours / weight.sum(), rel=1e-12)
         assert weight @ np.array(alone) == pytest.approx(weight @ ours, rel=1e-12)
-
-
-def test_a_single_stream_has_no_interval():
-    scores = Scores.from_columns(make_columns(streams=2, steps=40, slow=False))
-    (row, *_) = evaluate(scores, dataclasses.replace(POINT, c_fn=0.5)).second_signal
-    assert row.low is None and row.high is None
 
 
 def test_ties_share_what_is_left():
@@ -162,20 +137,22 @@ def test_what_miscalibration_leaves_is_no_dependence(scale, bias, dependent):
     columns = {"stream": [f"s{n // 10}" for n in range(6000)], "step": np.tile(np.arange(10), 600)}
     columns |= {"p_need_fast": said[:, 0], "p_accept_fast": said[:, 1]}
     labels = {"y_need": y_need * 1.0, "y_accept": y_accept * 1.0, "fold": np.repeat(np.arange(600) % 4, 10)}
-    same = SignalFit(Temperature(1.0), base_rate=0.5, count=1, effective_count=1.0)
-    found = protocol.evaluate(Scores.from_columns(columns | labels), Calibration(same, same), POINT).dependence
+    found = protocol.evaluate(Scores.from_columns(columns | labels), IDENTITY, POINT).dependence
     truth = float((both - need * accept).mean())
     assert found.low - 0.001 <= truth <= found.high + 0.001
     assert ("they are not" in str(found)) == dependent
 
 
-def test_dependence_is_the_covariance_of_what_the_signals_leave_on_calibration_steps():
+@pytest.mark.parametrize("weighted", [False, True])
+def test_dependence_is_the_covariance_of_what_the_signals_leave_on_calibration_steps(weighted):
     scores = dependent_scores("marginal")
+    propensity = np.random.default_rng(0).choice([0.1, 0.9], len(scores)) if weighted else np.ones(len(scores))
+    scores = Scores.from_columns(scores.columns() | {"logged": [True] * len(scores), "propensity": propensity})
     evaluation = evaluate(scores, POINT)
     found, fits = evaluation.dependence, protocol.calibrate(scores)
     rows = splits.rows_of(scores, "calibration")
     need, accept = (fits.calibrated(signal, "fast", rows) for signal in ("need", "accept"))
-    expected = covariance_left((need, accept), (rows.y_need, rows.y_accept), np.ones(len(rows)))
+    expected = covariance_left((need, accept), (rows.y_need, rows.y_accept), 1 / rows.propensity)
     assert found.covariance == pytest.approx(expected) and found.steps == len(rows)
     assert 0 < found.low < found.covariance < found.high
     note = second_signal_table(evaluation).note
@@ -200,24 +177,11 @@ def test_dependence_needs_calibration_steps_and_an_unconditional_need():
     assert "too few units" in str(evaluate(few, POINT).dependence)
 
 
-def test_in_a_log_with_propensities_dependence_has_their_weights():
-    columns = make_columns(3, 60, 4, slow=False)
-    rng = np.random.default_rng(0)
-    rare = rng.random(len(columns["y_need"])) < 0.5
-    columns |= {"logged": [True] * len(rare), "propensity": np.where(rare, 0.1, 0.9)}
-    scores = Scores.from_columns(columns)
-    fits, rows = protocol.calibrate(scores), splits.rows_of(scores, "calibration")
-    need, accept = (fits.calibrated(signal, "fast", rows) for signal in ("need", "accept"))
-    expected = covariance_left((need, accept), (rows.y_need, rows.y_accept), 1 / rows.propensity)
-    assert evaluate(scores, POINT).dependence.covariance == pytest.approx(expected)
-
-
 def test_a_calibration_by_fold_need_not_know_the_folds_of_calibration_steps():
     columns = make_columns(streams=40, slow=False)
-    fold = np.array([int(name.split("-")[-1]) % 2 for name in columns["stream"]])
-    whole = Scores.from_columns({name: column for name, column in columns.items() if name != "split"} | {"fold": fold})
+    whole = Scores.from_columns(in_folds(columns, 2))
     calibration = protocol.calibrate(whole)
     assert calibration.folds
     assert protocol.evaluate(whole, calibration, POINT).dependence.steps == len(whole)
-    later = Scores.from_columns(columns | {"fold": np.where(np.array(columns["split"]) == "test", fold, 9)})
+    later = Scores.from_columns(columns | {"fold": np.where(np.array(columns["split"]) == "test", whole.fold, 9)})
     assert protocol.evaluate(later, calibration, POINT).dependence is None

@@ -50,12 +50,19 @@ def scores(streams, seed=0, scale=3.0, bias=-4.5, **changes):
     return Scores.from_rows([row | changes for row in rows])
 
 
+def mean_cost(offers, table):
+    return np.where(offers, 1 - table.y_accept, 2 * table.y_need * table.y_accept).mean()
+
+
 def test_a_known_error_is_found_and_its_cost_saved():
-    found = recalibrate(scores(300), POINT, PLATT)
+    table = scores(300)
+    found = recalibrate(table, POINT, PLATT)
     for fitted in (found.gate.need, found.gate.accept):
         assert fitted.scale == pytest.approx(1 / 3, abs=0.04) and fitted.bias == pytest.approx(1.5, abs=0.2)
     assert all(gain.ece_after < gain.ece_before / 3 and gain.labels == 1800 for gain in found.signals.values())
     assert found.change.high < 0 and found.flips > 100
+    cost = mean_cost(decide(table.p_need_fast, table.p_accept_fast, 1.0, 2.0), table)
+    assert found.before.value == pytest.approx(cost, abs=1e-12)
     assert found.change.value == pytest.approx(found.after.value - found.before.value, abs=1e-12)
     assert (found.steps, found.units) == (1800, 300) and 0 < found.enough[0] < found.enough[1] < 1800
 
@@ -76,14 +83,6 @@ def test_labels_are_said_to_show_a_gain_only_where_there_is_a_sign_of_one(value,
     (line,) = [line for line in lines(found._replace(flips=1)) if "show" in line or "too few" in line]
     told = "no saving above its" if numbers is None else f"about {numbers[0]} judged steps"
     assert ("too few people" if np.isnan(low) else told) in line
-
-
-def test_costs_are_those_of_the_definition():
-    table = scores(40)
-    found = recalibrate(table, POINT, PLATT)
-    offers = decide(table.p_need_fast, table.p_accept_fast, 1.0, 2.0)
-    cost = np.where(offers, 1 - table.y_accept, 2 * table.y_need * table.y_accept)
-    assert found.before.value == pytest.approx(cost.mean(), abs=1e-12)
 
 
 @pytest.mark.parametrize("calibrator", ["temperature", "platt", "isotonic"])
@@ -122,8 +121,7 @@ def test_few_labels_stay_near_the_maps_so_far():
     fitted = most.gate.accept
     assert (fitted.scale, fitted.bias) == pytest.approx((0.5, 0.3), abs=1e-3)
     offers = decide(current.need(table.p_need_fast), current.accept(table.p_accept_fast), 1.0, 2.0)
-    cost = np.where(offers, 1 - table.y_accept, 2 * table.y_need * table.y_accept)
-    assert most.before.value == pytest.approx(cost.mean(), abs=1e-12) and most.flips == 0
+    assert most.before.value == pytest.approx(mean_cost(offers, table), abs=1e-12) and most.flips == 0
 
 
 def test_labels_of_one_class_are_enough_and_acceptance_alone_has_a_cost():

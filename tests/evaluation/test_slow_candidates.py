@@ -4,34 +4,12 @@ import itertools
 
 import numpy as np
 import pytest
-from synthetic_scores import make_columns
+from synthetic_scores import FIT, IDENTITY, as_log, make_two_passes, without
 
-from prism_jax.decision.calibration import Temperature
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol
-from prism_jax.evaluation.fits import Calibration, SignalFit
+from prism_jax.evaluation.fits import Calibration
 from prism_jax.scores import Scores, ScoresError
-
-FIT = SignalFit(Temperature(1.0), base_rate=0.5, count=1, effective_count=1.0, offer_rate=0.5)
-IDENTITY = Calibration(FIT, FIT, FIT, FIT)
-CANDIDATES = 3
-
-
-def make_two_passes(seed=0, streams=40, steps=10):
-    """Columns with three candidates per step: need is of the step, everything else of the candidate."""
-    rng = np.random.default_rng(seed)
-    columns = make_columns(seed, streams, steps * CANDIDATES, splits=("test",))
-    first = np.arange(streams * steps * CANDIDATES) // CANDIDATES * CANDIDATES
-    for name in ("p_need_fast", "p_need_slow", "p_need_true", "y_need"):
-        columns[name] = np.asarray(columns[name])[first]
-    number = np.arange(streams * steps * CANDIDATES)
-    columns["step"] = number // CANDIDATES % steps
-    columns["candidate"] = number % CANDIDATES
-    columns["time"] = columns["step"] * 30.0
-    columns["p_both_true"] = columns["p_need_true"] * columns["p_accept_true"]
-    for name in ("p_accept_fast", "p_accept_slow"):  # ties, which go to the lowest number
-        columns[name] = np.round(columns[name] * 20) / 20 * 0.98 + 0.01
-    return columns, rng
 
 
 def table_by_hand(scores):
@@ -50,10 +28,9 @@ def silence_by_hand(scores, rows, column="labels"):
     return max((label for label in labels if not np.isnan(label)), default=np.nan)
 
 
-def decide_by_hand(scores, rows, policy, point):
+def decide_by_hand(scores, rows, policy, point, base_rate=0.5):
     """One step: the row decided about, the offer, and whether the slow pass ran."""
     fast = max(rows, key=lambda i: scores.p_accept_fast[i])
-    slow = max(rows, key=lambda i: scores.p_accept_slow[i])
     need, accept = scores.p_need_fast[fast], scores.p_accept_fast[fast]
 
     def tau(p_need):
@@ -61,6 +38,7 @@ def decide_by_hand(scores, rows, policy, point):
 
     distance = abs(accept - tau(need))
     if policy == "slow_only" or (policy == "slow_on_margin" and point.margin > 0 and distance <= point.margin):
+        slow = max(rows, key=lambda i: scores.p_accept_slow[i])
         return slow, scores.p_accept_slow[slow] >= tau(scores.p_need_slow[slow]), True
     if policy == "bayes":  # about the fast pass's candidate; what silence misses does not depend on it
         missed = silence_by_hand(scores, rows, "truth")
@@ -75,6 +53,7 @@ def decide_by_hand(scores, rows, policy, point):
         "static": accept >= tau(1.0),
         "product": accept * need >= tau(1.0),
         "fixed": accept >= point.fixed_threshold,
+        "need_only": base_rate >= tau(need),
     }
     return fast, offers.get(policy, accept >= tau(need)), False
 
@@ -83,20 +62,34 @@ BY_HAND = ("always", "never", "bayes", "clairvoyant", "fixed", "static", "produc
 WITH_SLOW = (*BY_HAND, "slow_only", "slow_on_margin")
 
 
-def costs_by_hand(scores, policy, point):
-    """Realised, gold and expected cost, cells, shares of offers and slow steps, and the costs step by step."""
-    steps, cells = [], dict.fromkeys(("tp", "fp", "fn", "tn"), 0.0)
+def count_by_hand(scores, policy, point, base_rate=0.5):
+    """A policy's row: costs and cells of judged steps by weight, the expected cost and shares of all steps.
+
+    A step is judged where its need and the answers to both passes' offers are known, whatever else is unlabelled. The
+    clairvoyant policy is counted at judged steps alone. Beside it, the realised cost of each judged step.
+    """
+    cells, judged, everywhere = dict.fromkeys(("tp", "fp", "fn", "tn"), 0.0), [], []
     for rows in table_by_hand(scores).values():
-        i, offer, slow = decide_by_hand(scores, rows, policy, point)
-        gold, missed = scores.y_need[i] * scores.y_accept[i], silence_by_hand(scores, rows)
-        cells["tp" if offer else "fn"] += gold if offer else missed
-        cells["fp" if offer else "tn"] += 1 - gold if offer else 1 - missed
-        realised = point.c_fa * (1 - scores.y_accept[i]) if offer else point.c_fn * missed
-        gold_cost = point.c_fa * (1 - gold) if offer else point.c_fn * missed
+        signals = [p for p in (scores.p_accept_fast, scores.p_accept_slow) if p is not None]
+        picks = [max(rows, key=lambda i, p=p: p[i]) for p in signals]
+        known = not np.isnan(scores.y_need[rows[0]] + sum(scores.y_accept[i] for i in picks))
+        if policy == "clairvoyant" and not known:
+            continue
+        i, offer, slow = decide_by_hand(scores, rows, policy, point, base_rate)
         silence = point.c_fn * silence_by_hand(scores, rows, "truth")
-        expected = point.c_fa * (1 - scores.p_accept_true[i]) if offer else silence
-        steps.append((realised, gold_cost, expected, offer, slow))
-    return np.mean(steps, axis=0), cells, np.array(steps)
+        everywhere.append((point.c_fa * (1 - scores.p_accept_true[i]) if offer else silence, offer, slow))
+        if known:
+            weight = 1.0 if scores.propensity is None else min(1 / max(scores.propensity[picks[0]], 0.05), 20)
+            gold, missed = scores.y_need[i] * scores.y_accept[i], silence_by_hand(scores, rows)
+            cells["tp" if offer else "fn"] += weight * (gold if offer else missed)
+            cells["fp" if offer else "tn"] += weight * (1 - gold if offer else 1 - missed)
+            costs = [point.c_fa * (1 - y) if offer else point.c_fn * missed for y in (scores.y_accept[i], gold)]
+            judged.append((weight, *costs))
+    weight, *costs = np.array(judged).T
+    numbers = (*(np.average(cost, weights=weight) for cost in costs), *np.mean(everywhere, axis=0))
+    names = ("realised_cost", "gold_cost", "expected_cost", "speak_rate", "slow_rate")
+    found = dict(zip(names, numbers, strict=True)) | cells
+    return found | ({"slow_rate": None} if scores.p_accept_slow is None else {}), costs[0]
 
 
 def row_of(evaluation, policy):
@@ -104,111 +97,49 @@ def row_of(evaluation, policy):
     return next(row for row in evaluation.policies if row.policy == policy and row.form in (None, "raw"))
 
 
-@pytest.mark.parametrize("margin", [0.05, 0.2])
-@pytest.mark.parametrize(("seed", "soft"), [(0, False), (1, False), (2, True)])
-def test_each_policy_counts_its_own_offers_and_all_count_one_silence(seed, soft, margin):
+def check_row(row, expected):
+    if row.policy == "clairvoyant":
+        expected = without(expected, "expected_cost", "slow_rate", "speak_rate")
+    for name, value in expected.items():
+        assert getattr(row, name) == (value and pytest.approx(value, rel=1e-12, abs=1e-12)), (row.policy, name)
+
+
+def of_case(case, seed):
     columns, rng = make_two_passes(seed)
-    if soft:
-        columns["y_accept"] = rng.random(1200)
-        columns["y_need"] = np.repeat(rng.random(400), CANDIDATES)
-    scores, point = Scores.from_columns(columns), OperatingPoint(margin=margin)
-    assert (scores.steps().candidate != scores.steps("slow").candidate).sum() > 20
-    evaluation = protocol.evaluate(scores, IDENTITY, point)
-    assert evaluation.counts.judged == evaluation.counts.steps == 400
-    missed = [silence_by_hand(scores, rows) for rows in table_by_hand(scores).values()]
-    assert evaluation.counts.positive == pytest.approx(np.mean(missed))
-    bayes = costs_by_hand(scores, "bayes", point)[0][2]
-    for policy in WITH_SLOW:
-        row = row_of(evaluation, policy)
-        (realised, gold, expected, speaks, thinks), cells, _ = costs_by_hand(scores, policy, point)
-        assert row.realised_cost == pytest.approx(realised, rel=1e-12, abs=1e-12), policy
-        assert row.gold_cost == pytest.approx(gold, rel=1e-12, abs=1e-12), policy
-        if policy != "clairvoyant":
-            assert row.expected_cost == pytest.approx(expected, rel=1e-12), policy
-            assert row.regret == pytest.approx(expected - bayes, rel=1e-9, abs=1e-12), policy
-            assert row.slow_rate == pytest.approx(thinks)
-        assert row.speak_rate == pytest.approx(speaks), policy
-        assert {name: getattr(row, name) for name in cells} == pytest.approx(cells), policy
-        if policy == "clairvoyant" and realised == 0:  # whatever the labels are
-            assert row.realised_low is None and row.realised_high is None
-        else:
-            assert row.realised_low <= row.realised_cost <= row.realised_high
-    assert row_of(evaluation, "never").realised_cost == pytest.approx(point.c_fn * np.mean(missed))
-    clairvoyant = row_of(evaluation, "clairvoyant").realised_cost
-    assert all(clairvoyant <= row.realised_cost for row in evaluation.policies)
-
-
-@pytest.mark.parametrize("seed", [0, 1])
-def test_only_labelled_candidates_are_part_of_what_silence_misses(seed):
-    """A step counts where its need and the answers to both passes' offers are known, whatever else is unlabelled."""
-    columns, rng = make_two_passes(seed)
-    columns["y_accept"] = np.where(rng.random(1200) < 0.3, np.nan, columns["y_accept"])
-    columns["y_need"] = np.where(np.repeat(rng.random(400) < 0.1, CANDIDATES), np.nan, columns["y_need"])
-    scores, point = Scores.from_columns(columns), OperatingPoint(margin=0.2)
-    judged = []
-    for rows in table_by_hand(scores).values():
-        picks = [max(rows, key=lambda i, p=p: p[i]) for p in (scores.p_accept_fast, scores.p_accept_slow)]
-        judged += [rows] if not np.isnan(scores.y_need[rows[0]] + sum(scores.y_accept[i] for i in picks)) else []
-    partly = sum(bool(np.isnan(scores.y_accept[rows]).any()) for rows in judged)
-    assert 20 < partly < len(judged) < 400
-    known = scores.take(np.concatenate(judged))
-    evaluation = protocol.evaluate(scores, IDENTITY, point)
-    for policy in WITH_SLOW:
-        (realised, gold, *_), cells, _ = costs_by_hand(known, policy, point)
-        row = row_of(evaluation, policy)
-        assert (row.realised_cost, row.gold_cost) == pytest.approx((realised, gold), rel=1e-12, abs=1e-12), policy
-        assert {name: getattr(row, name) for name in cells} == pytest.approx(cells), policy
-
-
-def test_a_log_with_propensities_charges_silence_for_the_labelled_offers_by_weight():
-    columns, rng = make_two_passes()
-    columns["propensity"] = rng.choice([0.3, 0.9], 1200)
-    columns["logged"] = rng.random(1200) < columns["propensity"]
-    columns["y_accept"] = np.where(columns["logged"], columns["y_accept"], np.nan)
-    scores, point = Scores.from_columns(columns), OperatingPoint()
-    evaluation = protocol.evaluate(scores, IDENTITY, point)
-    total = dict.fromkeys(BY_HAND, 0.0)
-    mass = 0.0
-    for rows in table_by_hand(scores).values():
-        fast = max(rows, key=lambda i: scores.p_accept_fast[i])
-        if not scores.logged[fast]:
-            continue
-        weight = 1 / scores.propensity[fast]
-        mass += weight
-        for policy in BY_HAND:
-            i, offer, _ = decide_by_hand(scores, rows, policy, point)
-            missed = point.c_fn * silence_by_hand(scores, rows)
-            total[policy] += weight * (point.c_fa * (1 - scores.y_accept[i]) if offer else missed)
-    for policy in BY_HAND:
-        expected = pytest.approx(total[policy] / mass, rel=1e-12, abs=1e-12)
-        assert row_of(evaluation, policy).realised_cost == expected, policy
-
-
-def bad_slow_pass():
-    """A slow pass that always picks an offer that helps nobody and never makes it; the fast pass picks well."""
-    columns, rng = make_two_passes(5)
-    y = np.zeros((400, CANDIDATES))
-    y[:, 0] = rng.random(400) < 0.4
-    columns["y_accept"], columns["y_need"] = y.ravel(), np.ones(1200)
-    p = np.where(np.arange(1200) % CANDIDATES == 0, 0.3, 0.1)
-    columns["p_accept_fast"] = np.where(rng.random(1200) < 0.25, 0.5, 1.0) * p
-    columns["p_accept_slow"] = np.where(np.arange(1200) % CANDIDATES == 1, 0.05, 0.02)
-    for name in ("p_need_fast", "p_need_slow"):
-        columns[name] = np.full(1200, 0.9)
+    if case == "soft":
+        columns |= {"y_accept": rng.random(1200), "y_need": np.repeat(rng.random(400), 3)}
+    if case == "partly labelled":
+        columns["y_accept"] = np.where(rng.random(1200) < 0.3, np.nan, columns["y_accept"])
+        columns["y_need"] = np.where(np.repeat(rng.random(400) < 0.1, 3), np.nan, columns["y_need"])
+    if case == "logged":
+        columns = as_log(without(columns, "p_need_slow", "p_accept_slow"), rng.choice([0.3, 0.9], 1200), rng)
     return Scores.from_columns(columns)
 
 
-def test_a_slow_pass_that_ranks_badly_and_never_helps_is_not_cheaper_than_silence():
-    scores = bad_slow_pass()
-    evaluation = protocol.evaluate(scores, IDENTITY, OperatingPoint(margin=0.1))
-    gate, slow, never = (row_of(evaluation, name) for name in ("dynamic", "slow_only", "never"))
-    assert slow.speak_rate == gate.speak_rate == 0
-    assert slow.realised_cost == gate.realised_cost == never.realised_cost
-    assert never.realised_cost == pytest.approx(2 * 0.4, abs=0.1)
-    assert slow.fn == gate.fn == never.fn > 100
-    across = {row.policy: row for row in evaluation.ratios.rows if row.form in (None, "raw")}
-    assert across["slow_only"].mean_cost == pytest.approx(across["never"].mean_cost, rel=1e-12)
-    assert across["slow_only"].audbc < across["dynamic"].audbc
+CASES = ("hard", 0), ("hard", 1), ("soft", 2), ("partly labelled", 0), ("partly labelled", 1), ("logged", 0)
+
+
+@pytest.mark.parametrize("margin", [0.05, 0.2])
+@pytest.mark.parametrize(("case", "seed"), CASES)
+def test_each_policy_counts_its_own_offers_and_all_count_one_silence(case, seed, margin):
+    scores, point = of_case(case, seed), OperatingPoint(margin=margin)
+    if case != "logged":
+        assert (scores.steps().candidate != scores.steps("slow").candidate).sum() > 20
+    evaluation = protocol.evaluate(scores, IDENTITY, point)
+    assert (20 < evaluation.counts.judged < 380) == (case in ("partly labelled", "logged"))
+    never, bayes = (count_by_hand(scores, policy, point)[0] for policy in ("never", "bayes"))
+    assert evaluation.counts.positive == pytest.approx(never["realised_cost"] / point.c_fn)
+    for policy in BY_HAND if case == "logged" else WITH_SLOW:
+        row, expected = row_of(evaluation, policy), count_by_hand(scores, policy, point)[0]
+        check_row(row, expected)
+        assert row.difference == pytest.approx(row.realised_cost - evaluation.deployed.realised_cost)
+        if policy == "clairvoyant" and row.realised_cost == 0:  # whatever the labels are
+            assert row.realised_low is None and row.realised_high is None
+        else:
+            assert row.realised_low <= row.realised_cost <= row.realised_high
+        if policy != "clairvoyant":
+            assert row.regret == pytest.approx(expected["expected_cost"] - bayes["expected_cost"], rel=1e-9, abs=1e-12)
+        assert row_of(evaluation, "clairvoyant").realised_cost <= row.realised_cost
 
 
 @pytest.mark.slow
@@ -221,7 +152,7 @@ def test_the_mean_cost_over_ratios_follows_the_candidate(seed):
         costs = []
         for ratio in ratios:
             one = OperatingPoint(c_fa=1.0, c_fn=ratio, margin=point.margin)
-            costs.append(costs_by_hand(scores, policy, one)[0][0] / (1 + ratio))
+            costs.append(count_by_hand(scores, policy, one)[0]["realised_cost"] / (1 + ratio))
         mean = np.mean((np.array(costs)[1:] + np.array(costs)[:-1]) / 2)  # log-uniform ratios
         row = next(row for row in across.rows if row.policy == policy and row.form in (None, "raw"))
         assert row.mean_cost == pytest.approx(mean, abs=5e-4), policy
@@ -265,10 +196,10 @@ def test_the_trace_and_the_groups_show_the_candidate_decided_on():
         thinking = "slow" if slow else "fast"
         assert (trace.decision[i], trace.slow[i], trace.y_accept[i]) == (offer, slow, scores.y_accept[row])
         assert trace.p_accept[i] == pytest.approx(getattr(scores, f"p_accept_{thinking}")[row], rel=1e-12)
-    _, _, steps = costs_by_hand(scores, "slow_on_margin", point)
+    _, costs = count_by_hand(scores, "slow_on_margin", point)
     domains = scores.steps().domain
     for group in evaluation.groups:
-        assert group.realised_cost == pytest.approx(steps[domains == group.value, 0].mean(), rel=1e-12)
+        assert group.realised_cost == pytest.approx(costs[domains == group.value].mean(), rel=1e-12)
 
 
 def test_the_slow_pass_needs_slow_signals_for_every_candidate():
@@ -289,20 +220,11 @@ def test_a_log_that_never_shows_the_other_candidate_has_no_slow_pass():
     columns, _ = make_two_passes()
     scores = Scores.from_columns(columns)
     differs = scores.steps().candidate != scores.steps("slow").candidate
-    chosen = {
-        (stream, int(step)): int(number)
-        for stream, step, number in zip(
-            scores.steps().stream, scores.steps().step, scores.steps().candidate, strict=True
-        )
-    }
-    shown = [
-        chosen[stream, int(step)] == number
-        for stream, step, number in zip(columns["stream"], columns["step"], columns["candidate"], strict=True)
-    ]
+    shown = scores.candidate == scores.steps().candidate[scores.step_numbers()]
     columns["y_accept"] = np.where(shown, columns["y_accept"], np.nan)
     evaluation = protocol.evaluate(Scores.from_columns(columns), IDENTITY, OperatingPoint())
     assert evaluation.counts.judged == 400 - differs.sum()
-    both = np.repeat(differs, CANDIDATES)
+    both = np.repeat(differs, 3)
     only = Scores.from_columns(columns).take(both)
     evaluation = protocol.evaluate(only, IDENTITY, OperatingPoint())
     assert "slow pass: no test step has labels of both passes' candidates" in evaluation.switched_off
@@ -313,9 +235,7 @@ def test_a_log_that_never_shows_the_other_candidate_has_no_slow_pass():
 def test_a_log_that_shows_offers_by_chance_has_no_slow_pass_of_other_offers(drawn):
     """Where the passes disagree, both labels are known by chance only, which the weight of neither corrects."""
     columns, rng = make_two_passes()
-    columns["propensity"] = rng.choice(drawn, 1200)
-    columns["logged"] = rng.random(1200) < columns["propensity"]
-    columns["y_accept"] = np.where(columns["logged"], columns["y_accept"], np.nan)
+    columns = as_log(columns, rng.choice(drawn, 1200), rng)
     scores = Scores.from_columns(columns)
     differs = scores.steps().candidate != scores.steps("slow").candidate
     evaluation = protocol.evaluate(scores, IDENTITY, OperatingPoint())
@@ -324,8 +244,8 @@ def test_a_log_that_shows_offers_by_chance_has_no_slow_pass_of_other_offers(draw
         "showed one of them by chance or not at all"
     )
     assert found in evaluation.switched_off
-    without = {name: column for name, column in columns.items() if not name.endswith("_slow")}
-    alone = protocol.evaluate(Scores.from_columns(without), Calibration(FIT, FIT), OperatingPoint())
+    fast = Scores.from_columns(without(columns, "p_need_slow", "p_accept_slow"))
+    alone = protocol.evaluate(fast, Calibration(FIT, FIT), OperatingPoint())
     assert evaluation.counts == alone.counts
     assert list(map(str, evaluation.policies)) == list(map(str, alone.policies))  # some rates are NaN
 

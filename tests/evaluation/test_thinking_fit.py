@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from synthetic_scores import POINT, changed, logit, make_columns, make_scores
+from synthetic_scores import POINT, changed, in_folds, logit, make_columns, make_scores, without
 
 from prism_jax.evaluation import protocol, splits
 from prism_jax.evaluation.fits import read_calibration, write_calibration
@@ -35,12 +35,9 @@ def test_the_fit_is_the_second_moment_of_calibrated_moves_on_calibration_steps()
     assert fits.thinking.count == len(rows)
 
 
-def test_labels_and_test_rows_do_not_matter():
+def test_steps_without_labels_count():
     scores = Scores.from_columns(with_tokens())
     fits = protocol.calibrate(scores)
-    other = scores.split == "test"
-    moved = changed(scores, other, p_need_slow=0.5, p_accept_fast=0.1, tokens_slow=7)
-    assert protocol.calibrate(moved).thinking == fits.thinking
     unlabelled = changed(scores, np.arange(len(scores)) % 2 == 0, y_accept=np.nan)
     found = protocol.calibrate(unlabelled).thinking
     assert found.count == fits.thinking.count
@@ -91,13 +88,8 @@ def test_without_slow_signals_there_is_nothing_to_fit(tmp_path):
 @pytest.mark.parametrize("folds", [False, True])
 @pytest.mark.parametrize("tokens", [False, True])
 def test_calibration_json_keeps_the_fit(tmp_path, folds, tokens):
-    columns = with_tokens()
-    if folds:
-        del columns["split"]
-        columns["fold"] = np.array([int(name.split("-")[1]) % 3 for name in columns["stream"]])
-    if not tokens:
-        del columns["tokens_slow"]
-    scores = Scores.from_columns(columns)
+    columns = in_folds(with_tokens(), 3) if folds else with_tokens()
+    scores = Scores.from_columns(columns if tokens else without(columns, "tokens_slow"))
     fits = protocol.calibrate(scores)
     write_calibration(tmp_path / "calibration.json", fits)
     assert read_calibration(tmp_path / "calibration.json") == fits

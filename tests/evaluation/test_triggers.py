@@ -4,8 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from synthetic_scores import POINT, changed, evaluate, make_columns, make_scores
-from test_slow_candidates import make_two_passes
+from synthetic_scores import POINT, changed, evaluate, in_folds, make_columns, make_scores, make_two_passes
 
 from prism_jax.decision import budgets, gate
 from prism_jax.evaluation import protocol, splits
@@ -16,9 +15,7 @@ TOKENS = 120
 
 
 def two_candidates():
-    columns, _ = make_two_passes(streams=100)
-    columns["split"] = ["calibration" if int(name.split("-")[1]) % 2 else "test" for name in columns["stream"]]
-    return columns
+    return make_two_passes(streams=100, splits=("test", "calibration"))[0]
 
 
 def one_candidate():
@@ -75,7 +72,8 @@ def test_each_row_by_hand(case):
     ]
     for row in evaluation.triggers.rows[2:]:
         if row.trigger == "random":
-            share = np.full(len(steps), row.budget)
+            share = np.full(len(steps), row.budget)  # exactly in every stream, so that it has no interval
+            assert (row.kept_low, row.kept_high) == (None, None)
         else:
             before = budgets.urgency(row.trigger, *known, 1.0, 2.0, fits.thinking.moves)
             now = budgets.urgency(row.trigger, *fast, 1.0, 2.0, fits.thinking.moves)
@@ -90,14 +88,6 @@ def test_each_row_by_hand(case):
         assert row.kept == pytest.approx((costs[0].mean() - row.realised_cost) / gain, rel=1e-9)
         assert row.tokens == pytest.approx(TOKENS * row.slow_rate)
         assert row.token_cost == pytest.approx(POINT.price * row.tokens)
-
-
-def test_random_keeps_its_share_exactly_in_every_stream_so_that_it_has_no_interval(case):
-    for row in case[2].triggers.rows:
-        if row.trigger == "random":
-            assert row.slow_rate == pytest.approx(row.budget)
-            assert row.kept == pytest.approx(row.budget)
-            assert (row.kept_low, row.kept_high) == (None, None)
 
 
 def test_differences_are_paired_with_the_margin_at_the_same_budget(case):
@@ -132,10 +122,7 @@ def test_a_useful_slow_pass_is_spent_better_by_value_and_margin_than_at_random()
 
 
 def test_folds_choose_thresholds_on_the_other_folds():
-    columns = make_columns(seed=3)
-    del columns["split"]
-    columns["fold"] = np.array([int(name.split("-")[1]) % 4 for name in columns["stream"]])
-    scores = Scores.from_columns(columns)
+    scores = Scores.from_columns(in_folds(make_columns(seed=3), 4))
     fits = protocol.calibrate(scores)
     found = protocol.evaluate(scores, fits, POINT).triggers
     assert found.calibration_steps == 3 * len(scores)
@@ -163,23 +150,10 @@ def test_without_calibration_rows_there_are_no_thresholds():
 
 def test_a_slow_pass_that_saves_nothing_has_no_share_to_keep():
     scores = make_scores()
-    same = changed(
-        scores,
-        np.ones(len(scores), bool),
-        p_need_slow=scores.p_need_fast,
-        p_accept_slow=scores.p_accept_fast,
-    )
+    same = changed(scores, True, p_need_slow=scores.p_need_fast, p_accept_slow=scores.p_accept_fast)
     found = evaluate(same).triggers
     assert found.gain == 0
     assert {row.kept for row in found.rows} == {None}
     assert {row.difference for row in found.rows} <= {None, 0.0}
     value = [row for row in found.rows if row.trigger == "value"]
     assert all(row.slow_rate == 0 for row in value)  # nothing moves, so no step is worth a thought
-
-
-def test_one_stream_has_no_intervals():
-    scores = make_scores(streams=40, steps=30)
-    keep = (scores.split == "calibration") | (scores.stream == "stream-1")
-    found = evaluate(scores.take(keep)).triggers
-    assert found.gain_low is None
-    assert {row.realised_low for row in found.rows} == {None}

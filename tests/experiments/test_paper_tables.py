@@ -200,14 +200,12 @@ def test_the_papers_numbers_stand_in_tables_and_figures_on_request_and_say_other
         assert ", by one temperature per signal. " in (folder / "main.md").read_text()
 
 
-def test_what_holds_by_construction_has_no_interval(sheets, evaluation):
+def test_what_holds_by_construction_has_no_interval(sheets):
     for sheet in ("main", "method"):
         recalls = [cells(sheets[sheet], name)["recall"] for name in ("always offers", "never offers")]
         assert [recall.value for recall in recalls] == [1.0, 0.0]
         assert all(math.isnan(recall.low) for recall in recalls)
     assert cells(sheets["main"], "always offers")["precision"].low < cells(sheets["main"], "gate")["recall"].low < 1
-    for row in evaluation.policies:
-        assert (row.realised_low is None) == (row.realised_high is None) == (row.policy == "clairvoyant")
 
 
 def test_with_several_candidates_the_tables_charge_silence_as_the_evaluation_does(evaluation):

@@ -5,21 +5,18 @@ import math
 import re
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
-from etils import epath
-from paper_study import ON_SCORES, SETTINGS, cells, columns
+from in_parts import write
+from paper_study import ON_SCORES, SETTINGS, cells, columns, made
 from synthetic_scores import make_columns
 from test_merged import of_acceptance_alone, parts_of, people_in_folds, with_candidates
 
 from prism_jax.evaluation import protocol, splits
 from prism_jax.evaluation.merged import histograms, running, states
-from prism_jax.experiments.paper import case_study, drawing, in_parts, registry, runner
+from prism_jax.experiments.paper import case_study, drawing, in_parts, registry
 from prism_jax.experiments.paper.sheet import Number
 from prism_jax.experiments.paper.study import PAPER, IntervalSettings, SkippedError, Study
-from prism_jax.runs import sharded
-from prism_jax.runs.running import Running
-from prism_jax.scores import Scores, parts, write_scores
+from prism_jax.scores import Scores, write_scores
 
 COUNTED = ("recall", "precision", "accuracy", "f1", "slow_rate", "flip_rate", "tokens", "only_first", "only_second")
 """Numbers that follow from counts alone."""
@@ -196,65 +193,27 @@ def test_intervals_of_many_units_are_close_and_their_numbers_the_same(monkeypatc
 
 
 @pytest.fixture
-def files(tmp_path, monkeypatch):
-    """A scores file in parts of about 90 rows and chunks of about 50, and the same rows in no order."""
-    monkeypatch.setattr(parts, "PART_ROWS", 90)
-    monkeypatch.setattr(parts, "CHUNK_ROWS", 50)
-    monkeypatch.setattr(parts, "GATHERED_ROWS", 100)
-    monkeypatch.setattr(sharded, "_SECONDS", 0.0)
+def files(tmp_path, small_parts):
+    """A scores file, and the same rows in no order."""
     scores = Scores.from_columns(columns(seed=6))
     shuffled = scores.take(np.random.default_rng(0).permutation(len(scores)))
     for name, rows in {"in_order": scores, "shuffled": shuffled}.items():
         (tmp_path / name).mkdir()
-        path = tmp_path / name / "scores.parquet"
-        write_scores(path, rows)
-        pq.write_table(pq.read_table(path), path, row_group_size=25)
+        write(tmp_path / name / "scores.parquet", rows)
     return tmp_path
 
 
-def made(pattern, folder, names=ON_SCORES, **knobs):
-    """The CSV files of some tables, by name."""
-    given = runner.Inputs(
-        scores=str(pattern), point=PAPER, settings=SETTINGS, running=Running(**{"most": 0, "workers": 1} | knobs)
-    )
-    runner.run_experiments(names, given, epath.Path(folder))
-    assert not (folder / ".unfinished").exists()
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".csv", ".md")}
-
-
 @pytest.mark.slow
-def test_workers_change_no_byte_and_the_order_of_rows_no_number(files, monkeypatch):
+def test_the_order_of_rows_changes_no_number(files, monkeypatch):
     monkeypatch.setattr(histograms, "LOG_RATIO", LOG_RATIO)  # as in the processes of workers
     names = ("main", "inference", "calibration_quality", "significance", "case_study")
     one = made(files / "in_order", files / "one", names)
-    assert made(files / "in_order", files / "two", names, workers=2) == one
     exact = made(files / "in_order", files / "exact", names, most=None)
     shuffled = made(files / "shuffled", files / "other", names)
     for name in (*names, "significance_mcnemar"):
         if name != "inference":
             assert one[f"{name}.csv"] == exact[f"{name}.csv"] == shuffled[f"{name}.csv"], name
     assert one.keys() == exact.keys()
-
-
-@pytest.mark.slow
-def test_what_was_killed_resumes_to_the_same_bytes(files, monkeypatch):
-    names, add, calls = ("inference", "drift"), in_parts.Sums.add, []
-
-    def counted(self, state, rows):
-        calls.append(len(rows))
-        if len(calls) == last:
-            raise KeyboardInterrupt
-        return add(self, state, rows)
-
-    monkeypatch.setattr(in_parts.Sums, "add", counted)
-    last = 0
-    expected = made(files / "in_order", files / "whole", names)
-    all_calls, last = len(calls), len(calls) + 7
-    with pytest.raises(KeyboardInterrupt):
-        made(files / "in_order", files / "killed", names)
-    assert (files / "killed" / ".unfinished" / "sums.npz").exists()
-    assert made(files / "in_order", files / "killed", names) == expected
-    assert len(calls) - last < all_calls, "the parts that were merged are read again"
 
 
 def test_a_table_that_cannot_be_made_is_said_as_in_memory(files, capsys):
@@ -264,16 +223,6 @@ def test_a_table_that_cannot_be_made_is_said_as_in_memory(files, capsys):
     write_scores(files / "fast.parquet", scores)
     with pytest.raises(SkippedError, match="inference: slow pass: there is no column p_"):
         made(files / "fast.parquet", files / "none", ("inference",))
-
-
-@pytest.mark.parametrize("most", [0, None])
-def test_files_that_cannot_be_read_are_left_out_and_named(files, capsys, most):
-    (files / "in_order" / "bad.parquet").write_bytes(b"PAR1")
-    with pytest.raises(ValueError, match=r"bad\.parquet"):
-        made(files / "in_order", files / "refused", ("main",), most=most)
-    made(files / "in_order", files / "out", ("main",), most=most, skip_bad=True)
-    assert "left out: 1 of 2 files" in capsys.readouterr().out
-    assert "bad.parquet" in (files / "out" / "main.json").read_text()
 
 
 def test_cells_of_the_drift_count_every_step():

@@ -6,8 +6,7 @@ import math
 import numpy as np
 import pytest
 from report_pages import Page, evaluated, stream, written
-from synthetic_scores import make_scores
-from test_slow_candidates import IDENTITY, make_two_passes
+from synthetic_scores import IDENTITY, make_scores, make_two_passes
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol

@@ -4,12 +4,12 @@ import functools
 import json
 
 import forked
-import jax
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from in_parts import ROLES, in_parts, leaves, simulated
 from sklearn.metrics import roc_auc_score
 
 from prism_jax.decision.score_maps import Scale
@@ -19,34 +19,6 @@ from prism_jax.evaluation.answers.findings import Question
 from prism_jax.evaluation.answers.labelled import Labelled, Placements
 from prism_jax.evaluation.merged import states
 from prism_jax.runs import answers, sharded
-from prism_jax.runs.running import Running
-
-ROLES = "person=who,time=at,accepted=took"
-
-
-def simulated(seed=0, people=12, rows=600):
-    """A log with everything that a log can have; people who differ, and answers that come late."""
-    rng = np.random.default_rng(seed)
-    person = rng.integers(0, people, rows)
-    logits = rng.normal(0, 1.5, rows)
-    shown = rng.random(rows) < 0.3 + 0.6 / (1 + np.exp(-logits))
-    took = rng.random(rows) < 1 / (1 + np.exp(-(logits - 0.4 + rng.normal(size=people)[person])))
-    at = np.sort(np.round(rng.uniform(0, 1e6, rows), 3))
-    return pa.table(
-        {
-            "who": [f"person {i}" for i in person],
-            "at": at,
-            "took": took.astype(float),
-            "p": pa.array(1 / (1 + np.exp(-1.7 * logits)), mask=rng.random(rows) < 0.1),
-            "points": pa.array(40 + 12 * logits, mask=rng.random(rows) < 0.1),
-            "later": at + rng.exponential(3e4, rows),
-            "shown": shown,
-            "took_shown": pa.array(took.astype(float), mask=~shown),
-            "where": pa.array(rng.choice(["chat", "editor", "mail"], rows), mask=rng.random(rows) < 0.1),
-            "share": 0.3 + 0.6 / (1 + np.exp(-logits)),
-            "said": np.where(np.abs(logits) > 1.5, logits > 0, 1 / (1 + np.exp(-1.7 * logits))),  # some as certain
-        }
-    )
 
 
 @pytest.fixture(autouse=True)
@@ -55,32 +27,7 @@ def few_folds(monkeypatch):
         monkeypatch.setattr(f"prism_jax.evaluation.answers.{module}.FOLDS", 3)
 
 
-@pytest.fixture
-def small(monkeypatch):
-    """Parts of few rows, read in chunks of few rows."""
-    monkeypatch.setattr(answers, "PART_ROWS", 128)
-    monkeypatch.setattr(log_files, "CHUNK_ROWS", 100)
-
-
-def in_parts(pattern, roles, folder, weighted=False, shown_only=False, **running):
-    running = Running(**{"workers": 1, "most": 0} | running)
-    question = Question(1.0, 2.0, weighted=weighted)
-    return answers.evaluate_log(pattern, parse_columns(roles), folder, question, shown_only=shown_only, running=running)
-
-
 in_memory = functools.partial(in_parts, most=None)
-
-
-def numbers(value, path=()):
-    """Every number of a JSON value, by its path."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from numbers(item, (*path, key))
-    elif isinstance(value, list):
-        for i, item in enumerate(value):
-            yield from numbers(item, (*path, i))
-    else:
-        yield path, value
 
 
 def same(found, expected, tolerance):
@@ -94,12 +41,12 @@ def check_in_bins(found, expected, tolerance, end_of_interval=0.02):
     """AUROC is within its bound, and so are its ends, nearly; all else is equal, integers to the last digit."""
     bounds = found.pop("bounds")
     assert "bounds" not in expected
-    found, expected = dict(numbers(found)), dict(numbers(expected))
+    found, expected = dict(leaves(found)), dict(leaves(expected))
     assert found.keys() == expected.keys()
     for path, value in expected.items():
         if "auroc" in path:
-            bound = bounds[f"{path[1]}.auroc"]
-            nearness = bound + 1e-9 if path[-1] == "value" else min(end_of_interval, bound + 0.0005)
+            bound = bounds[f"{path.split('.')[2]}.auroc"]
+            nearness = bound + 1e-9 if path.endswith("value") else min(end_of_interval, bound + 0.0005)
             assert found[path] == pytest.approx(value, abs=nearness), path
         else:
             assert same(found[path], value, tolerance), (path, found[path], value)
@@ -107,7 +54,7 @@ def check_in_bins(found, expected, tolerance, end_of_interval=0.02):
 
 def check_close(found, expected):
     """Equal but for rounding, and integers to the last digit."""
-    found, expected = dict(numbers(found)), dict(numbers(expected))
+    found, expected = dict(leaves(found)), dict(leaves(expected))
     assert found.keys() == expected.keys()
     for path, value in expected.items():
         assert same(found[path], value, 1e-6), (path, found[path], value)
@@ -135,7 +82,7 @@ def check_close(found, expected):
         ),
     ],
 )
-def test_neither_parts_nor_bins_change_a_number(tmp_path, small, monkeypatch, capsys, roles, options):
+def test_neither_parts_nor_bins_change_a_number(tmp_path, small_parts, monkeypatch, capsys, roles, options):
     table = simulated()
     if roles == "person=who,accepted=p>=0.5":
         table = table.drop_columns("p").append_column("p", pa.array(np.random.default_rng(1).random(len(table))))
@@ -161,7 +108,7 @@ def test_neither_parts_nor_bins_change_a_number(tmp_path, small, monkeypatch, ca
 
 
 @pytest.mark.slow
-def test_one_persons_days_stand_in_the_place_of_people(tmp_path, small, capsys):
+def test_one_persons_days_stand_in_the_place_of_people(tmp_path, small_parts, capsys):
     """The files of a person, one of them bad, say the same as one file."""
     table, roles = simulated(people=1), "person=who,time=at,accepted=took_shown,score=p,logged=shown,propensity=share"
     pq.write_table(table, tmp_path / "log.parquet")
@@ -221,51 +168,6 @@ def test_auroc_of_histograms_is_within_its_bound(monkeypatch):
     assert (equal.auroc, equal.bound) == (pytest.approx(0.5), 0.0)
 
 
-@pytest.mark.slow
-def test_what_was_interrupted_goes_on(tmp_path, small, monkeypatch):
-    """At several parts of several statistics; no byte differs."""
-    pq.write_table(simulated(), tmp_path / "log.parquet")
-    roles, read, state_of = f"{ROLES},score=p,answered=later", [], sharded.state_of
-
-    class Killed(BaseException):
-        pass
-
-    def counted(part, work):
-        read.append((part.path.rsplit("/")[-1], type(work.statistic).__name__))
-        if len(read) == stop:
-            raise Killed
-        return state_of(part, work)
-
-    monkeypatch.setattr(sharded, "state_of", counted)
-    monkeypatch.setattr(sharded, "_SECONDS", 0.0)
-    stop = -1
-    expected = in_parts(tmp_path / "log.parquet", roles, tmp_path / "undisturbed")
-    whole = list(read)
-    assert {name for _, name in whole} == {"Census", "LabelledScores", "Likelihood", "Ranks", "Sums"}
-    for stop in (2, 8, len(whole) // 2, len(whole)):
-        read.clear()
-        folder = tmp_path / f"killed at {stop}"
-        with pytest.raises(Killed):
-            in_parts(tmp_path / "log.parquet", roles, folder)
-        assert [path.name for path in folder.iterdir()] == [".unfinished"]
-        stop = -1
-        assert in_parts(tmp_path / "log.parquet", roles, folder) == expected
-        assert len(read) == len(whole) + 1  # the part at which it ended is read again
-        files = sorted(path.name for path in folder.iterdir())
-        assert files == sorted(path.name for path in (tmp_path / "undisturbed").iterdir())
-        for name in files:
-            assert (folder / name).read_bytes() == (tmp_path / "undisturbed" / name).read_bytes()
-
-
-@pytest.mark.slow
-def test_processes_give_the_same_bytes(tmp_path, small, monkeypatch):
-    # Processes that are started compile as this one does.
-    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", str(jax.config.values["jax_disable_most_optimizations"]))
-    pq.write_table(simulated(), tmp_path / "log.parquet")
-    one = in_parts(tmp_path / "log.parquet", f"{ROLES},score=p", tmp_path / "one")
-    assert in_parts(tmp_path / "log.parquet", f"{ROLES},score=p", tmp_path / "two", workers=2) == one
-
-
 @pytest.mark.parametrize(
     ("change", "roles", "expected"),
     [
@@ -276,7 +178,7 @@ def test_processes_give_the_same_bytes(tmp_path, small, monkeypatch):
         ({}, "person=who,time=at,accepted=took_shown,logged=shown", "offers that were not made and no propensity"),
     ],
 )
-def test_rows_of_errors_are_counted_through_all_chunks(tmp_path, small, change, roles, expected):
+def test_rows_of_errors_are_counted_through_all_chunks(tmp_path, small_parts, change, roles, expected):
     """Nothing is kept of a log that is refused."""
     columns = {name: list(map(str, column.to_pylist())) for name, column in zip(*columns_of(simulated()), strict=True)}
     for name, text in change.items():
@@ -288,7 +190,7 @@ def test_rows_of_errors_are_counted_through_all_chunks(tmp_path, small, change, 
 
 
 @pytest.mark.parametrize("missing", [pytest.param(-999.0, marks=pytest.mark.slow), 9999.0])
-def test_scores_far_from_the_others_change_nothing_else_in_bins(tmp_path, small, monkeypatch, capsys, missing):
+def test_scores_far_from_the_others_change_nothing_else_in_bins(tmp_path, small_parts, monkeypatch, capsys, missing):
     """Such as a large number in place of a missing score, of which Platt's map says 0 or 1 to the last digit."""
     table = simulated()
     points = table["points"].to_numpy(zero_copy_only=False).copy()
@@ -300,7 +202,7 @@ def test_scores_far_from_the_others_change_nothing_else_in_bins(tmp_path, small,
     check_in_bins(in_parts(tmp_path / "log.parquet", roles, tmp_path / "parts"), expected, 1e-4, end_of_interval=0.05)
 
 
-def test_people_without_a_score_are_not_compared_on_it(tmp_path, small, capsys):
+def test_people_without_a_score_are_not_compared_on_it(tmp_path, small_parts, capsys):
     table = simulated()
     scored = np.isin(table["who"].to_numpy(zero_copy_only=False), [f"person {i}" for i in range(4)])
     table = table.set_column(3, "p", pa.array(np.where(scored, table["share"].to_numpy(), np.nan), from_pandas=True))
@@ -310,7 +212,7 @@ def test_people_without_a_score_are_not_compared_on_it(tmp_path, small, capsys):
 
 
 @pytest.mark.slow
-def test_another_division_of_the_same_files_starts_anew(tmp_path, small, monkeypatch):
+def test_another_division_of_the_same_files_starts_anew(tmp_path, small_parts, monkeypatch):
     """A bad file that is gone when a killed run goes on may leave its rows in other parts."""
     pq.write_table(simulated(), tmp_path / "a.parquet")
     (tmp_path / "b.csv").write_text("who,at,took,p\n" + "x,1,1,0.5\n" * 400 + "x,1\n")
@@ -333,7 +235,7 @@ def test_another_division_of_the_same_files_starts_anew(tmp_path, small, monkeyp
     assert again == in_parts(tmp_path / "a.parquet", roles, tmp_path / "fresh")
 
 
-def test_what_a_study_needs_and_does_not_find(tmp_path, small):
+def test_what_a_study_needs_and_does_not_find(tmp_path, small_parts):
     table = simulated().append_column("none", pa.nulls(600, pa.float64()))
     pq.write_table(table.append_column("shown_to", table["who"]), tmp_path / "log.parquet")
     roles = f"{ROLES},score=none"
@@ -355,7 +257,7 @@ def columns_of(table):
     return table.column_names, table.columns
 
 
-def test_times_of_one_kind_in_all_chunks(tmp_path, small):
+def test_times_of_one_kind_in_all_chunks(tmp_path, small_parts):
     moments = [f"2025-01-{1 + i // 50:02d}T09:{i % 50:02d}:00" for i in range(600)]
     table = simulated().set_column(1, "at", [moments[:300] + [f"{moment}Z" for moment in moments[300:]]])
     pa.csv.write_csv(table, tmp_path / "log.csv")
@@ -368,7 +270,7 @@ def test_times_of_one_kind_in_all_chunks(tmp_path, small):
 
 
 @pytest.mark.slow
-def test_bad_files_are_left_out_where_asked(tmp_path, small, capsys):
+def test_bad_files_are_left_out_where_asked(tmp_path, small_parts, capsys):
     """Nothing of a file that cannot be read to its end is kept, not even the numbers of its people."""
     table, roles = simulated(), f"{ROLES},score=p,group=where"
     (tmp_path / "log").mkdir()

@@ -143,11 +143,16 @@ def test_a_promise_is_a_threshold_on_the_same_score(log, tmp_path):
     assert f"On your own score: offer where Confidence (0-10) ≥ {rule['value']:.5g}." in printed
 
 
+def of_one_person(log, folder, timed):
+    """Writes the log of one person into the folder, and returns its roles."""
+    header, *rows = log.read_text().splitlines()
+    (folder / "log.csv").write_text("\n".join([header, *(f"me,{row.partition(',')[2]}" for row in rows)]))
+    return LOGGED if timed else LOGGED.replace("time=Shown at,", "")
+
+
 @pytest.mark.parametrize("timed", [True, False])
 def test_one_persons_log_has_intervals_over_days_or_answers(log, tmp_path, capsys, timed):
-    header, *rows = log.read_text().splitlines()
-    (tmp_path / "log.csv").write_text("\n".join([header, *(f"me,{row.partition(',')[2]}" for row in rows)]))
-    columns = parse_columns(LOGGED if timed else LOGGED.replace("time=Shown at,", ""))
+    columns = parse_columns(of_one_person(log, tmp_path, timed))
     read = read_log(tmp_path / "log.csv", columns, shown_only=True, one_person=True)
     with pytest.raises(LogError, match=r"found answers of 1 person, expected at least 2; .* by the days that time="):
         read_log(tmp_path / "log.csv", columns, shown_only=True)
@@ -176,9 +181,7 @@ def test_one_persons_log_has_intervals_over_days_or_answers(log, tmp_path, capsy
 
 @pytest.mark.parametrize("timed", [True, False])
 def test_the_other_commands_take_one_persons_days(log, tmp_path, capsys, timed):
-    header, *rows = log.read_text().splitlines()
-    (tmp_path / "log.csv").write_text("\n".join([header, *(f"me,{row.partition(',')[2]}" for row in rows)]))
-    roles = LOGGED if timed else LOGGED.replace("time=Shown at,", "")
+    roles = of_one_person(log, tmp_path, timed)
     path, settings = str(tmp_path / "log.csv"), EstimateSettings(1.0, 2.0)
     decisions = of_log(path, parse_columns(roles, target="Confidence (0-10)>=5"), settings, shown_only=True)
     difference = tables(estimate_decisions(decisions, settings), settings)[0]
