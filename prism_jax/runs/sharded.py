@@ -39,6 +39,7 @@ from prism_jax.evaluation.merged.planning import OutOfOrderError
 from prism_jax.evaluation.merged.states import State, Statistic, decode, encode, merge
 from prism_jax.runs.running import RunnerName, Running, usable_cpus
 from prism_jax.runs.workers import connect_ray, end_with_parent
+from prism_jax.runtime.command import keep_freed_memory
 from prism_jax.runtime.files import named, open_regular, write_bytes
 from prism_jax.scores import Scores, ScoresError, located
 from prism_jax.scores.agreement import PROPENSITIES
@@ -286,7 +287,7 @@ class Sharded:
         """The states of parts in their order, from processes that are started once."""
         if self._pool is None:
             context = multiprocessing.get_context("spawn")
-            self._pool = concurrent.futures.ProcessPoolExecutor(self.workers, context, end_with_parent)
+            self._pool = concurrent.futures.ProcessPoolExecutor(self.workers, context, _begin)
         self._works += 1  # workers keep what they have read of a file, so each statistic has its own
         pool, file = self._pool, self.scratch / f"work-{self._works:05d}.pickle"
         file.write_bytes(pickle.dumps(work))  # once, and not with every part
@@ -351,6 +352,12 @@ def _exit(number: int, _: object) -> None:
 
 
 _loaded: dict[str, Work] = {}
+
+
+def _begin() -> None:
+    """Begins a worker process, which reuses the memory of a part for the next."""
+    keep_freed_memory()
+    end_with_parent()
 
 
 def _worker(part: Any, file: str) -> Path:
