@@ -72,7 +72,6 @@ def test_the_first_doors_commands_ask_an_engine_and_answer_openais_client(
         return
     (example,) = (text for text in EXAMPLES if "decisions.create" in text)
     with Served(name="exported") as served:
-        served.ready()
         exec(compile(example.replace("127.0.0.1:8000", f"127.0.0.1:{served.port}"), "README.md", "exec"), {})
     printed = capsys.readouterr().out
     assert re.fullmatch(r"\[.*'need', probability=0\.\d+.*'accept:Fix the test\?', probability=0\.\d+.*\]\n", printed)

@@ -47,7 +47,6 @@ def server(tmp_path_factory):
     clock = Clock()
     settings = AgentSettings(Terms(OperatingPoint(c_fa=1.0, c_fn=1.0)), critical=Critical(texts=frozenset({"fire"})))
     with Stateful(tmp_path_factory.mktemp("state") / "state", clock=clock, settings=settings) as served:
-        served.ready()
         for person in ("ada", "bob"):
             live(served, clock, person)
         begin = clock.now - 9 * 3600.0

@@ -19,7 +19,7 @@ def server(tmp_path_factory):
 
     settings = AgentSettings(Terms(OperatingPoint(c_fa=1.0, c_fn=1.0)))
     with Stateful(tmp_path_factory.mktemp("served") / "state", partitions=2, settings=settings) as running:
-        yield running.ready()
+        yield running
 
 
 @pytest.fixture

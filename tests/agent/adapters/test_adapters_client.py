@@ -160,7 +160,6 @@ def test_texts_and_keys_are_sent_in_a_form_that_the_server_takes(client, records
 def test_a_token_is_sent(tmp_path):
     served = pytest.importorskip("served", reason="the server is that of the extra `serve`")
     with served.Stateful(tmp_path, tokens=["secret"], partitions=1) as running:
-        running.ready()
         assert Client(running.url, "secret").ask("s", p_accept=0.9).speak
         with pytest.raises(ClientError, match="status 401"):
             Client(running.url, "other").ask("s", p_accept=0.9)

@@ -18,9 +18,7 @@ def start(tmp_path):
     from served import Stateful
 
     with contextlib.ExitStack() as stack:
-        yield lambda folder=None, **options: stack.enter_context(
-            Stateful(folder or tmp_path / "state", **options)
-        ).ready()
+        yield lambda folder=None, **options: stack.enter_context(Stateful(folder or tmp_path / "state", **options))
 
 
 @pytest.fixture
@@ -35,4 +33,4 @@ def untouched(tmp_path_factory):
     from visitor import Clock
 
     with Stateful(tmp_path_factory.mktemp("untouched") / "state", clock=Clock()) as running:
-        yield running.ready()
+        yield running

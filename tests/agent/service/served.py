@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import functools
 import json
 import threading
 import time
@@ -9,6 +10,7 @@ import types
 import urllib.error
 import urllib.request
 
+import fastapi.routing
 import uvicorn.server
 from fake_reader import FakeReader, exported
 
@@ -26,6 +28,8 @@ from prism_jax.decision.calibration import Temperature
 # Uvicorn looks ten times a second whether it shall end, and waits as long for its connections then.
 often = {"sleep": lambda seconds: asyncio.sleep(seconds / 20)}
 uvicorn.server.asyncio = types.SimpleNamespace(**vars(asyncio) | often)
+# Most of the time of making an app goes into the same fields, one for each status of each route.
+fastapi.routing.create_model_field = functools.cache(fastapi.routing.create_model_field)
 
 
 def until(holds):
@@ -43,7 +47,7 @@ class Running:
         self.app = app
         self.server, listening = uvicorn.Server(make_config(app)), listen("127.0.0.1", 0)
         self.port = listening.getsockname()[1]
-        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listening]})
+        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listening]}, daemon=True)
 
     def __enter__(self):
         self.thread.start()
@@ -79,7 +83,7 @@ class Served(Running):
     """
 
     def __init__(self, *, tokens=(), limits=None, load=None, name="tiny"):
-        self.gate, self.begun = threading.Event(), threading.Event()
+        self.gate, self.begun, self.load = threading.Event(), threading.Event(), load
         self.gate.set()
         answering = Answering(FakeReader(slow=False, responses=False), exported(slow=False))
         answer = answering.answer
@@ -92,6 +96,10 @@ class Served(Running):
         answering.answer = held
         served = OneModel(load or (lambda: answering), (limits or Limits()).waiting)
         super().__init__(make_app(served, name, tokens=Tokens(tokens), limits=limits))
+
+    def __enter__(self):
+        super().__enter__()
+        return self if self.load else self.ready()
 
     def __exit__(self, *_):
         self.gate.set()
@@ -107,36 +115,14 @@ class Stateful(Running):
     """A server of an agent whose state is in a folder, with a reader that needs no model."""
 
     def __init__(
-        self,
-        folder,
-        *,
-        tokens=(),
-        limits=None,
-        partitions=8,
-        reader=None,
-        settings=None,
-        stated=None,
-        clock=time.time,
-        **options,
+        self, folder, *, tokens=(), limits=None, partitions=8, reader=None, settings=None, stated=None, **options
     ):
-        plain = exported(slow=False, responses=False)
-        identity = dict.fromkeys(plain.maps, Temperature(1.0))
-        models = Models(
-            reader or FakeReader(slow=False, responses=False),
-            plain,
-            stated or dataclasses.replace(plain, maps=identity),
-            settings,
-        )
-        super().__init__(
-            make_state_app(
-                Door(
-                    lambda: Agents(models, folder, partitions=partitions, clock=clock),
-                    folder,
-                    (limits or Limits()).waiting,
-                ),
-                tokens=Tokens(tokens),
-                limits=limits,
-                clock=clock,
-                **{"model": "tiny", **options},
-            )
-        )
+        plain, options = exported(slow=False, responses=False), {"model": "tiny", "clock": time.time, **options}
+        stated = stated or dataclasses.replace(plain, maps=dict.fromkeys(plain.maps, Temperature(1.0)))
+        models = Models(reader or FakeReader(slow=False, responses=False), plain, stated, settings)
+        waiting = (limits or Limits()).waiting
+        door = Door(lambda: Agents(models, folder, partitions=partitions, clock=options["clock"]), folder, waiting)
+        super().__init__(make_state_app(door, tokens=Tokens(tokens), limits=limits, **options))
+
+    def __enter__(self):
+        return super().__enter__().ready()

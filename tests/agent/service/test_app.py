@@ -41,7 +41,7 @@ QUESTIONS = [
 @pytest.fixture(scope="module")
 def served():
     with Served() as running:
-        yield running.ready()
+        yield running
 
 
 def body(content="the parser fails", questions=QUESTIONS[:1], model="tiny"):
@@ -251,7 +251,6 @@ def test_a_compressed_body_is_decoded_within_the_bound(encoding):
         return served.ask(body=pack(json.dumps(content).encode()), content_encoding=encoding)
 
     with Served(limits=Limits(body=2000)) as served:
-        served.ready()
         assert ask(body())[:2] == served.ask(body=body())[:2]
         for status, answer, _ in (ask(body("x" * 10**6)), served.ask(body=body("x" * 2500))):
             assert status == 413 and answer["error"]["message"].startswith("body: found more than 2000 bytes")
@@ -339,7 +338,6 @@ def test_only_who_has_a_token_may_ask(tmp_path):
     file.write_text("first\n\n second \n")
     with Served(tokens=("first", "second")) as served:
         assert served.ask("/healthz")[0] == 200
-        served.ready()
         for header in ({}, {"Authorization": "Bearer third"}, {"Authorization": "first"}, {"Authorization": "Bearer "}):
             for path, content in (("/v1/decisions", body()), ("/v1/models", None)):
                 status, answer, _ = served.ask(path, content, **header)
@@ -369,7 +367,6 @@ def test_a_file_knows_its_own_tokens_whatever_their_letters(token, mark, tmp_pat
 
 def test_tokens_of_any_letters_reach_the_server():
     with Served(tokens=LETTERS) as served:
-        served.ready()
         for token in LETTERS:
             assert Wire(served.url, token, 5.0).post("/v1/decisions", body(), {})
             with pytest.raises(ClientError, match="401"):
@@ -378,7 +375,6 @@ def test_tokens_of_any_letters_reach_the_server():
 
 def test_who_has_no_token_is_refused_before_a_body_is_read_and_none_may_stall():
     with Served(tokens=("first",), limits=Limits(seconds=0.3)) as served:
-        served.ready()
         for header, status in (("", b"401"), ("Authorization: Bearer first\r\n", b"408")):
             with socket.create_connection(("127.0.0.1", served.port), timeout=20) as connection:
                 head = f"POST /v1/decisions HTTP/1.1\r\nHost: x\r\n{header}Content-Length: 1000\r\n\r\n{{"
@@ -388,7 +384,6 @@ def test_who_has_no_token_is_refused_before_a_body_is_read_and_none_may_stall():
 
 def test_who_has_gone_takes_nobodys_place():
     with Served(limits=Limits(waiting=2)) as served, concurrent.futures.ThreadPoolExecutor(2) as threads:
-        served.ready()
         served.gate.clear()
         first = threads.submit(served.ask, body=body())
         assert served.begun.wait(20)
@@ -408,7 +403,6 @@ def test_who_has_gone_takes_nobodys_place():
 
 def test_who_comes_when_too_many_wait_is_asked_to_come_back():
     with Served(limits=Limits(waiting=3)) as served, concurrent.futures.ThreadPoolExecutor(16) as threads:
-        served.ready()
         served.gate.clear()
         first = threads.submit(served.ask, body=body())
         assert served.begun.wait(20)
@@ -426,7 +420,6 @@ def test_requests_of_a_tenant_under_way_are_bounded_for_that_tenant_alone(monkey
     monkeypatch.setattr("prism_jax.agent.service.http.MOST_LISTENERS", 1)
     tokens, limits = [("north", "n"), ("south", "s")], Limits(waiting=1)
     with Served(tokens=tokens, limits=limits) as served, concurrent.futures.ThreadPoolExecutor(8) as threads:
-        served.ready()
         served.gate.clear()
 
         def ask(token):
@@ -481,7 +474,6 @@ def test_a_server_that_cannot_say_that_it_is_ready_fails_and_lets_nobody_wait():
 
 def test_a_server_that_stops_finishes_what_it_has_begun():
     with Served() as served, concurrent.futures.ThreadPoolExecutor(1) as threads:
-        served.ready()
         served.gate.clear()
         answer = threads.submit(served.ask, body=body())
         assert served.begun.wait(20)

@@ -123,7 +123,6 @@ def test_a_claim_of_which_nothing_came_goes_with_its_stream_and_a_newer_one_stay
 
 def test_over_http_what_is_left_of_a_deletion_is_no_200_and_cursors_and_damage_are_named(tmp_path, start):
     with Stateful(tmp_path, partitions=4) as served:
-        served.ready()
         for i in range(8):
             asked = {"stream": f"canary {i}", "person": f"p{i}", "time": 1.0, "p_need": 0.9, "p_accept": 0.9}
             assert served.ask("/v1/decide", {**asked, "costs": COSTS})[0] == 200
@@ -134,7 +133,6 @@ def test_over_http_what_is_left_of_a_deletion_is_no_200_and_cursors_and_damage_a
     whole = path.read_bytes()
     path.write_bytes(b"damaged " * 1000)
     with Stateful(tmp_path, partitions=4) as served:
-        served.ready()
         for _ in range(2):  # 1 stream the first time, and none the second
             status, answer, _ = served.ask("/v1/people/p3", method="DELETE")
             assert (status, answer["error"]["code"]) == (503, "incomplete") and name in answer["error"]["message"]

@@ -51,7 +51,7 @@ PATHS = (*(f"/v1/streams/{rest}" for rest in STREAMS), *(f"/v1/{rest}" for rest 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     with Stateful(tmp_path_factory.mktemp("hostile") / "state") as running:
-        yield running.ready()
+        yield running
 
 
 def requests():
@@ -145,7 +145,6 @@ def named(tmp_path_factory):
 
     reader = Reader(slow=False, responses=False)
     with Stateful(tmp_path_factory.mktemp("named") / "state", partitions=1, reader=reader) as running:
-        running.ready()
         for name in ("x", "ada"):
             decide(running, name, 0.9, 0.9, stream=f"{name}'s")
             key_of(running, name)
@@ -272,7 +271,7 @@ def test_a_long_body_comes_through_where_it_may_be_long(framing, tmp_path):
     body = b" " * size if framing == "length" else chunk * (size // 2**10) + b"0\r\n\r\n"
     with (
         Stateful(tmp_path, limits=Limits(body=2**24)) as served,
-        socket.create_connection(("127.0.0.1", served.ready().port), timeout=20) as client,
+        socket.create_connection(("127.0.0.1", served.port), timeout=20) as client,
     ):
         sender = threading.Thread(target=send, args=(client, POST + head + body))
         sender.start()
@@ -344,7 +343,6 @@ def test_a_client_that_takes_nothing_is_cut_off(stops, monkeypatch, capfd):
 def test_who_is_still_answered_when_the_server_waits_no_longer_is_told_so(tmp_path, capfd):
     with Stateful(tmp_path / "state", partitions=1) as running:
         running.server.config.timeout_graceful_shutdown = 0.05
-        running.ready()
         asked, answers = threading.Event(), []
 
         def run(*_, **__):

@@ -77,7 +77,7 @@ def test_a_snooze_a_mute_and_quiet_hours_are_silence_until_they_end(tmp_path, cl
         assert answer["speak"] is (because is None) and (because is None or answer["reason"] == f"silent: {because}")
 
     with Stateful(tmp_path / "state", clock=clock) as served:
-        ada = Visitor(served.ready()).sign_in("ada")
+        ada = Visitor(served).sign_in("ada")
         paris, begin = zoneinfo.ZoneInfo("Europe/Paris"), clock.now
         morning = datetime.datetime(2026, 11, 27, 8, tzinfo=paris).timestamp()
         ends = {"1h": 3600, "4h": 4 * 3600, "morning": morning - begin, "week": 7 * 86400, "month": 30 * 86400}
@@ -122,7 +122,7 @@ def next_morning(now, zone):
 
 def test_what_is_urgent_comes_through_and_the_page_says_so(tmp_path, clock):
     with Stateful(tmp_path / "state", clock=clock, settings=SETTINGS) as served:
-        ada = Visitor(served.ready()).sign_in("ada")
+        ada = Visitor(served).sign_in("ada")
         ada.post("/me/silence", **{"for": "week"})
         event = {"time": 0.0, "text": "stated", "person": "ada"}
         assert served.ask("/v1/streams/s/events", event)[1]["speak"]
@@ -183,7 +183,7 @@ def test_reasons_are_words_for_what_the_record_has(tmp_path, clock):
     point = OperatingPoint(c_fa=1.0, c_fn=1.0)
     terms = Terms(point, offers=Budget(1, 3600.0), exploration=Exploration(0.5, loss=0.2, seed=1))
     with Stateful(tmp_path / "state", clock=clock, settings=AgentSettings(terms)) as served:
-        ada = Visitor(served.ready()).sign_in("ada")
+        ada = Visitor(served).sign_in("ada")
         for i in range(12):
             decide(served, "ada", 0.8, 0.5 if i else 0.9, time=4000.0 * (i + 1), stream="chance")
         decide(served, "ada", 0.9, 0.9, stream="budget", time=0.0)

@@ -132,7 +132,6 @@ def test_nobody_sees_another_person_or_tenant(tmp_path, clock):
     tokens = [("north", "first-token"), ("south", "second-token")]
     north, south = {"authorization": "Bearer first-token"}, {"authorization": "Bearer second-token"}
     with Stateful(tmp_path / "state", tokens=tokens, clock=clock, partitions=1) as served:  # so that numbers meet
-        served.ready()
         assert served.ask("/v1/people/ada/link", b"")[0] == 401
         asked = {"stream": "s", "time": 0, "p_need": 0.9, "p_accept": [0.9], "costs": COSTS, "person": "ada"}
         for text, header in (("of the north", north), ("of the south", south)):
@@ -157,7 +156,7 @@ def test_nobody_sees_another_person_or_tenant(tmp_path, clock):
     with Stateful(
         tmp_path / "state", tokens=tokens[1:], clock=clock, partitions=1
     ) as served:  # the north is a tenant no more
-        assert [Visitor(served.ready(), Cookie=cookie_of(one)).ask("/me")[0] for one in (ada, other)] == [401, 200]
+        assert [Visitor(served, Cookie=cookie_of(one)).ask("/me")[0] for one in (ada, other)] == [401, 200]
 
 
 def test_every_session_and_link_can_be_ended_by_the_person_and_by_the_host(served):

@@ -32,7 +32,7 @@ SCOPED = {
 def scoped(tmp_path_factory):
     tokens = [("default", scope, scope) for scope in SCOPED] + [("default", "two", "decide,read"), "everything"]
     with Stateful(tmp_path_factory.mktemp("scoped"), tokens=tokens) as running:
-        yield running.ready()
+        yield running
 
 
 @pytest.mark.parametrize("token", [*SCOPED, "two", "everything"])

@@ -85,15 +85,38 @@ def key_of(served, person, **headers):
     return key
 
 
+COSTS = {"c_fa": 1.0, "c_fn": 1.0}
+
+
+def stated(stream, need=0.9, accept=0.9, time=0.0, **more):
+    """The body of a question about numbers that the host states; by itself, an offer."""
+    return {"stream": stream, "time": time, "p_need": need, "p_accept": accept, "costs": COSTS, **more}
+
+
 def decide(served, person, need, accept, *, stream="chat", time=0.0, text="Look?", **more):
     """A decision on numbers that the host states."""
-    asked = {"stream": stream, "person": person, "time": time, "p_need": need, "p_accept": [accept]}
-    status, answer, _ = served.ask("/v1/decide", {**asked, "candidates": [text], "costs": COSTS, **more})
+    asked = stated(stream, need, [accept], time, person=person, candidates=[text], **more)
+    status, answer, _ = served.ask("/v1/decide", asked)
     assert status == 200, answer
     return answer
 
 
-COSTS = {"c_fa": 1.0, "c_fn": 1.0}
+def offer_of(served, stream, person=None, **headers):
+    """The id of an offer that was made on numbers that the host states."""
+    answer = served.ask("/v1/decide", stated(stream) | ({"person": person} if person else {}), **headers)[1]
+    assert answer["speak"], answer
+    return answer["id"]
+
+
+def seen(number, **more):
+    """The body of an event."""
+    return {"time": 60.0 * number, "text": f"event {number}", **more}
+
+
+def answered(served, offer, outcome="accepted", time=100.0, **headers):
+    """Status and body of the answer to an outcome of an offer."""
+    body = {"stream": offer.rpartition("/")[0], "offer": offer, "outcome": outcome, "time": time}
+    return served.ask("/v1/outcomes", body, **headers)[:2]
 
 
 def live(served, clock, person, days=7, seed=3):
@@ -109,8 +132,7 @@ def live(served, clock, person, days=7, seed=3):
             answer = decide(served, person, need, accept, time=clock.now, text=text, stream=person)
             if answer["speak"] and (day < days - 1 or draw.random() < 0.4):
                 outcome = "accepted" if draw.random() < accept else "dismissed"
-                body = {"stream": person, "offer": answer["id"], "outcome": outcome, "time": clock.now + 30.0}
-                assert served.ask("/v1/outcomes", body)[0] == 200
+                assert answered(served, answer["id"], outcome, clock.now + 30.0)[0] == 200
     clock.now = now
 
 
@@ -124,8 +146,7 @@ def watch(served, clock, person, seed=5):
         answer = decide(served, person, need, accept, time=clock.now, text=text, stream=person, **host)
         if answer["speak"] and draw.random() < 0.85:
             outcome = "accepted" if draw.random() < accept else "dismissed"
-            body = {"stream": person, "offer": answer["id"], "outcome": outcome, "time": clock.now + 30.0}
-            assert served.ask("/v1/outcomes", body)[0] == 200
+            assert answered(served, answer["id"], outcome, clock.now + 30.0)[0] == 200
     clock.now = now
 
 
@@ -142,6 +163,12 @@ class Clock:
 def records(served, **query):
     query = urllib.parse.urlencode({"limit": 1000, **query})
     return served.ask(f"/v1/records?{query}")[1]["records"]
+
+
+def counts(served):
+    """What is counted, for Prometheus."""
+    with urllib.request.urlopen(served.url + "/metrics") as answer:
+        return answer.read().decode()
 
 
 def cookie_of(visitor):
