@@ -96,10 +96,10 @@ def test_who_mistypes_a_route_is_not_told_to_take_a_token_for_everything(scoped)
 
 def test_tokens_have_tenants(tmp_path):
     file = tmp_path / "tokens"
-    file.write_text("alone\nnorth first\nnorth second\n")
+    file.write_text("alone\n\nnorth first\n north second \n")
     read = Tokens.read(str(file))
-    tenants = [read.caller(f"Bearer {token}".encode()).tenant for token in ("alone", "first", "second")]
-    assert tenants == ["default", "north", "north"]
+    callers = [read.caller(f"Bearer {token}".encode()) for token in ("alone", "first", "second")]
+    assert [caller.tenant for caller in callers] == ["default", "north", "north"] and len(set(callers)) == 3
     assert b"first" not in json.dumps(repr(vars(read))).encode()
 
 
