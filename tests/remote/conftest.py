@@ -17,12 +17,12 @@ def remote(tmp_path):
 
 @pytest.fixture
 def connected(remote):
-    """Opens a fake endpoint and a client of it: `with connected(...) as (fake, client)`."""
+    """Opens a fake endpoint, or another server, and a client of it: `with connected(...) as (fake, client)`."""
 
     @contextlib.contextmanager
-    def connect(faults=None, brain=echo, config=remote, dry_run=False, **changes):
+    def connect(faults=None, brain=echo, config=remote, dry_run=False, server=None, **changes):
         with (
-            FakeEndpoint(brain, faults) as fake,
+            server or FakeEndpoint(brain, faults) as fake,
             open_clients(config, {"only": endpoint_of(fake, **changes)}, dry_run=dry_run) as clients,
         ):
             yield fake, clients.by_name["only"]

@@ -8,7 +8,6 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-import textwrap
 import types
 
 import pytest
@@ -46,9 +45,7 @@ def test_a_request_is_sent_once_however_often_it_is_asked(connected, remote):
         assert client.tally.cost == pytest.approx(first.cost)
         # The cache answers where there is no server.
         url = fake.url
-    with open_clients(
-        remote, {"only": EndpointConfig("m", url, max_tokens=50, input_price=1.0, output_price=2.0)}
-    ) as later:
+    with open_clients(remote, {"only": endpoint_of(types.SimpleNamespace(url=url))}) as later:
         (fourth,) = ask(later.by_name["only"], "hello")
     assert (fourth.cached, fourth.text, fourth.time) == (True, first.text, third.time)
 
@@ -70,17 +67,18 @@ def test_a_connection_is_kept_however_long_it_is_idle(monkeypatch):
     assert endpoint.breaks == 1
 
 
-@pytest.mark.parametrize(
-    "change", [{"max_tokens": 51}, {"temperature": 0.5}, {"temperature": None}, {"seed": 1}, {"model": "n"}]
-)
-def test_whatever_is_sent_is_part_of_the_key(remote, change):
+SENT = ({"max_tokens": 51}, {"temperature": 0.5}, {"temperature": None}, {"seed": 1}, {"model": "n"})
+
+
+@pytest.mark.parametrize("change", [*SENT, {"concurrency": 3, "patience": 1.0, "input_price": 2.0}], ids=str)
+def test_whatever_is_sent_is_part_of_the_key_and_nothing_else(remote, change):
     with FakeEndpoint(lambda body: "x") as fake:
         endpoint = endpoint_of(fake)
         other = EndpointConfig(**(vars(endpoint) | change))
         with open_clients(remote, {"one": endpoint, "other": other}) as clients:
             answers = [ask(clients.by_name[name], "hello")[0] for name in ("one", "other")]
-        assert answers[0].key != answers[1].key
-        assert fake.received.total() == 2
+        assert (answers[0].key != answers[1].key) == (change in SENT)
+        assert fake.received.total() == 1 + (change in SENT)
 
 
 def test_an_attempt_is_a_new_request_and_the_first_one_keeps_its_key(connected):
@@ -93,8 +91,7 @@ def test_an_attempt_is_a_new_request_and_the_first_one_keeps_its_key(connected):
     request = Request((Message("user", "hello"),))
     tried = [request, request._replace(attempt=1), request._replace(attempt=2, temperature=0.5)]
     with connected(brain=brain) as (fake, client):
-        answers = [asyncio.run(client.ask(one)) for one in (*tried, *tried)]
-        address = fake.url.encode()
+        answers, address = [asyncio.run(client.ask(one)) for one in (*tried, *tried)], fake.url.encode()
     assert [answer.text for answer in answers] == ["answer 1", "answer 2", "answer 3"] * 2
     assert [answer.cached for answer in answers] == [False] * 3 + [True] * 3
     assert sent[0] == sent[1] == {**sent[2], "temperature": 0.0}
@@ -122,16 +119,6 @@ def test_the_answer_of_one_server_is_not_taken_for_that_of_another(remote):
         open_clients(remote, {"one": endpoint_of(first), "other": endpoint_of(second)}) as clients,
     ):
         assert [ask(clients.by_name[name], "hello")[0].text for name in ("one", "other")] == ["x", "y"]
-
-
-def test_what_is_not_sent_is_no_part_of_the_key(remote):
-    with FakeEndpoint(lambda body: "x") as fake:
-        endpoint = endpoint_of(fake)
-        other = endpoint_of(fake, concurrency=3, patience=1.0, input_price=2.0)
-        with open_clients(remote, {"one": endpoint, "other": other}) as clients:
-            answers = [ask(clients.by_name[name], "hello")[0] for name in ("one", "other")]
-    assert answers[0].key == answers[1].key
-    assert fake.received.total() == 1
 
 
 FAULTS = {
@@ -191,9 +178,15 @@ def test_an_endpoint_that_is_gone_costs_its_patience_once(connected):
         assert ask(client, "0")[0].text == "heard 0"
 
 
-def test_trouble_is_told_once_and_again_after_an_answer(connected, monkeypatch):
+@pytest.fixture
+def told(monkeypatch):
+    """What is logged as a warning."""
     told = []
     monkeypatch.setattr("absl.logging.warning", lambda words, *values: told.append(words % values))
+    return told
+
+
+def test_trouble_is_told_once_and_again_after_an_answer(connected, told):
     with connected(Faults(down=((0, 6), (12, 14))), concurrency=2) as (fake, client):
         ask(client, *map(str, range(6)))
         assert len(told) == 1
@@ -211,9 +204,7 @@ def test_a_server_that_asks_for_more_patience_than_there_is_holds_nobody_up(conn
         assert fake.received.total() == 9
 
 
-def test_answers_that_name_several_models_are_told(connected, monkeypatch):
-    told = []
-    monkeypatch.setattr("absl.logging.warning", lambda words, *values: told.append(words % values))
+def test_answers_that_name_several_models_are_told(connected, told):
     with connected() as (fake, client):
         ask(client, *map(str, range(6)))
         assert len(client.tally.lines()) == 2 and not told
@@ -231,10 +222,9 @@ def test_an_answer_that_trickles_ends_at_the_deadline(connected):
 
 
 def test_no_connection_is_an_error_after_the_patience_and_nothing_is_spent(remote):
-    with FakeEndpoint(lambda body: "x") as fake:
-        url = fake.url
-    endpoint = EndpointConfig("m", url, input_price=1.0, output_price=1.0, patience=0.05, backoff=0.01)
-    with open_clients(remote, {"only": endpoint}) as clients:
+    with FakeEndpoint(echo) as gone:
+        pass
+    with open_clients(remote, {"only": endpoint_of(gone, patience=0.05)}) as clients:
         (answer,) = ask(clients.by_name["only"], "hello")
         assert "ConnectError" in answer.error
         assert clients.by_name["only"].cache.spent == 0
@@ -272,7 +262,7 @@ def test_an_answer_without_text_is_paid_and_kept(connected):
         assert fake.received.total() == 1
 
 
-def test_no_reasoning_is_kept(connected, remote):
+def test_no_reasoning_is_kept(connected):
     with connected(brain=lambda body: "<think>SECRET {1}\n</think>\n\nanswer") as (_, client):
         assert ask(client, "hello")[0].text == "answer"
     assert b"SECRET" not in b"".join(path.read_bytes() for path in client.cache.path.parent.glob("*") if path.is_file())
@@ -283,7 +273,7 @@ def test_halves_of_surrogate_pairs_are_neither_sent_nor_stored(connected):
         assert ask(client, "a\udc00b")[0].text == "a?b?"
 
 
-def test_a_dry_run_sends_nothing_and_bounds_the_cost(connected, remote):
+def test_a_dry_run_sends_nothing_and_bounds_the_cost(connected):
     texts = ["hello", "a longer question " * 20, "hello again"]
     with connected(dry_run=True, key="PRISM_NO_SUCH_KEY") as (fake, client):
         answers = ask(client, *texts)
@@ -296,8 +286,6 @@ def test_a_dry_run_sends_nothing_and_bounds_the_cost(connected, remote):
         ask(client, *texts)
         assert 0 < client.tally.cost <= estimate.worst
         assert client.tally.prompt_tokens <= estimate.prompt_tokens
-    with connected(dry_run=True) as (fake, client):
-        pass  # another port, another address: nothing of it is cached
 
 
 def test_a_dry_run_answers_from_the_cache(remote):
@@ -313,11 +301,7 @@ def test_a_dry_run_answers_from_the_cache(remote):
 @pytest.mark.parametrize(
     ("endpoint", "budget", "message"),
     [
-        (
-            {"input_price": None, "output_price": None},
-            1.0,
-            "only.input_price: found no price of model 'm' at 127.0.0.1",
-        ),
+        ({"input_price": None, "output_price": None}, 1.0, "input_price: found no price of model 'm' at 127.0.0.1"),
         ({}, 0.0, "only.input_price: found a price of 1.0 and 2.0 USD .* and a budget of 0, expected remote.budget, "),
         ({"key": "PRISM_NO_SUCH_KEY"}, 1.0, "only.key: found no environment variable PRISM_NO_SUCH_KEY"),
     ],
@@ -335,14 +319,13 @@ def test_a_free_endpoint_needs_no_budget(connected, tmp_path):
 
 
 KILLED = """
-import os, sys
-from asking import ask
+import os, sys, types
+from asking import ask, endpoint_of
 from prism_jax.remote.cache import Cache
 from prism_jax.remote.jobs import open_clients
-from prism_jax.remote.connections import JsonEndpoint
-from prism_jax.remote.endpoints import EndpointConfig, RemoteConfig
+from prism_jax.remote.endpoints import RemoteConfig
 Cache.settle = lambda *arguments: os.kill(os.getpid(), 9)
-endpoint = EndpointConfig("m", sys.argv[1], input_price=1.0, output_price=2.0, max_tokens=50, idempotent=True)
+endpoint = endpoint_of(types.SimpleNamespace(url=sys.argv[1]), idempotent=True)
 with open_clients(RemoteConfig(sys.argv[2], budget=1.0), {"only": endpoint}) as clients:
     ask(clients.by_name["only"], "one", "two")
 """
@@ -354,7 +337,7 @@ def killed(root, tmp_path_factory):
     folder = tmp_path_factory.mktemp("killed")
     with FakeEndpoint(lambda body: "x") as fake:
         path = os.pathsep.join(map(str, (root, root / "tests" / "remote")))
-        command = [sys.executable, "-c", textwrap.dedent(KILLED), fake.url, str(folder / "cache.sqlite")]
+        command = [sys.executable, "-c", KILLED, fake.url, str(folder / "cache.sqlite")]
         done = subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)
         assert done.returncode == -9 and fake.received.total() >= 1, done.stderr
         yield fake, folder
@@ -363,10 +346,8 @@ def killed(root, tmp_path_factory):
 @pytest.mark.parametrize("idempotent", [True, False])
 def test_a_kill_between_answer_and_cache_is_not_paid_twice(killed, tmp_path, idempotent):
     fake, folder = killed
-    sent, own = (
-        fake.received.total(),
-        RemoteConfig(str(shutil.copytree(folder, tmp_path / "own") / "cache.sqlite"), 1.0),
-    )
+    sent, own = fake.received.total(), shutil.copytree(folder, tmp_path / "own")
+    own = RemoteConfig(str(own / "cache.sqlite"), 1.0)
     with open_clients(own, {"only": endpoint_of(fake, idempotent=idempotent)}) as clients:
         answers = ask(clients.by_name["only"], "one", "two")
         spent = clients.by_name["only"].cache.spent

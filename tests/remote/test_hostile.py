@@ -9,10 +9,9 @@ import zlib
 
 import pydantic
 import pytest
-from asking import ask, endpoint_of
+from asking import ask
 from hostile import Hostile, completion, response
 
-from prism_jax.remote.jobs import open_clients
 from prism_jax.remote.requests import Message
 from prism_jax.remote.structured import ask_for, parse
 
@@ -28,17 +27,12 @@ class Numbers(pydantic.BaseModel):
 
 
 @pytest.fixture
-def attacked(remote):
+def attacked(connected):
     """Asks for three texts, of which the server answers `bad` with an attack; returns answers, client and server."""
 
-    def attack(bad, **changes):
-        with (
-            Hostile(lambda text: bad() if text == "bad" else response(completion(text))) as server,
-            open_clients(
-                remote, {"only": endpoint_of(server, **({"patience": 0.1, "timeout": 20.0} | changes))}
-            ) as clients,
-        ):
-            client = clients.by_name["only"]
+    def attack(bad, timeout=20.0):
+        hostile = Hostile(lambda text: bad() if text == "bad" else response(completion(text)))
+        with connected(server=hostile, patience=0.1, timeout=timeout) as (server, client):
             answers = ask(client, "bad", "one", "two")
             assert [answer.text for answer in answers[1:]] == ["one", "two"]
             assert client.cache.spent < 0.01
@@ -47,9 +41,7 @@ def attacked(remote):
     return attack
 
 
-@pytest.mark.parametrize(
-    "status", ["301 Moved Permanently", "302 Found", "307 Temporary Redirect", "308 Permanent Redirect"]
-)
+@pytest.mark.parametrize("status", ["301 Moved", "302 Found", "307 Temporary Redirect", "308 Permanent Redirect"])
 @pytest.mark.parametrize("kind", ["port", "host", "scheme"])
 def test_no_text_follows_a_redirect_to_another_origin(attacked, status, kind):
     with Hostile(lambda text: response(completion("stolen"))) as other:
@@ -62,19 +54,10 @@ def test_no_text_follows_a_redirect_to_another_origin(attacked, status, kind):
     assert server.received.count("bad") == 1
 
 
-def test_a_redirect_within_the_origin_is_followed(remote):
-    paths = itertools.count()
-    with (
-        Hostile(
-            lambda text: (
-                response(completion())
-                if next(paths)
-                else response(status="307 Temporary Redirect", location="/v1/chat/completions/")
-            )
-        ) as server,
-        open_clients(remote, {"only": endpoint_of(server)}) as clients,
-    ):
-        assert ask(clients.by_name["only"], "hello")[0].text == "ok"
+def test_a_redirect_within_the_origin_is_followed(connected):
+    said = iter([response(status="307 Temporary", location="/v1/chat/completions/"), response(completion())])
+    with connected(server=Hostile(lambda text: next(said))) as (server, client):
+        assert ask(client, "hello")[0].text == "ok"
     assert server.received == ["hello", "hello"]
 
 
@@ -156,13 +139,10 @@ def test_no_body_is_read_beyond_its_bound(attacked, kind):
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "identity"])
-def test_an_answer_may_be_compressed(remote, encoding):
+def test_an_answer_may_be_compressed(connected, encoding):
     content = {"gzip": gzip.compress, "deflate": zlib.compress, "identity": bytes}[encoding](completion("packed"))
-    with (
-        Hostile(lambda text: response(content, content_encoding=encoding)) as server,
-        open_clients(remote, {"only": endpoint_of(server)}) as clients,
-    ):
-        assert ask(clients.by_name["only"], "hello")[0].text == "packed"
+    with connected(server=Hostile(lambda text: response(content, content_encoding=encoding))) as (_, client):
+        assert ask(client, "hello")[0].text == "packed"
 
 
 @pytest.mark.parametrize("encoding", ["br", "gzip", "zstd", "gzip, deflate", "nonsense"])
@@ -187,21 +167,17 @@ def test_a_text_of_braces_is_parsed_where_an_object_may_begin(monkeypatch):
     tried = []
     decode = json.JSONDecoder.raw_decode
     monkeypatch.setattr(json.JSONDecoder, "raw_decode", lambda *arguments: tried.append(1) or decode(*arguments))
-    with pytest.raises(ValueError, match=r"^found 0 JSON objects, expected one$"):
-        parse("{" * 300_000, Number)
-    with pytest.raises(ValueError, match=r"^found 0 JSON objects, expected one$"):
-        parse("{ \n" * 100_000, Number)
+    for text in ("{" * 300_000, "{ \n" * 100_000):
+        with pytest.raises(ValueError, match=r"^found 0 JSON objects, expected one$"):
+            parse(text, Number)
     assert parse("{" * 300_000 + '{"number": 3}', Number).number == 3
     assert len(tried) <= 1
 
 
 @pytest.mark.parametrize("text", ["{" * 300_000, '{"number": 1}' * 20_000, '{"numbers": [' + '"x",' * 100_000 + "1]}"])
-def test_an_answer_far_beyond_the_tokens_that_were_asked_for_is_not_sent_back(remote, text):
-    with (
-        Hostile(lambda _: response(completion(text))) as server,
-        open_clients(remote, {"only": endpoint_of(server)}) as clients,
-    ):
-        reply = asyncio.run(ask_for(clients.by_name["only"], [Message("user", "How many?")], Numbers))
+def test_an_answer_far_beyond_the_tokens_that_were_asked_for_is_not_sent_back(connected, text):
+    with connected(server=Hostile(lambda _: response(completion(text)))) as (server, client):
+        reply = asyncio.run(ask_for(client, [Message("user", "How many?")], Numbers))
     assert reply.value is None
     assert reply.problem == f"found an answer of {len(text):,} characters, expected one of at most 50 tokens"
     assert server.received == ["How many?"]

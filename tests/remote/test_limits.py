@@ -80,11 +80,10 @@ def test_no_window_holds_more_than_allowed_and_none_waits_longer_than_it_must(si
         assert clock.now == 0
 
 
-def test_tokens_that_were_not_used_make_room():
+@pytest.mark.parametrize(("used", "times"), [(None, [0, 0, 60, 60]), ([10] * 4, [0] * 4)])
+def test_tokens_that_were_not_used_make_room(used, times):
     clock = Clock()
-    assert times_of(limiter_of(clock, tokens=100), clock, [50] * 4) == [0, 0, 60, 60]
-    clock = Clock()
-    assert times_of(limiter_of(clock, tokens=100), clock, [50] * 4, used=[10] * 4) == [0, 0, 0, 0]
+    assert times_of(limiter_of(clock, tokens=100), clock, [50] * 4, used) == times
 
 
 def test_a_pause_that_the_endpoint_asks_for_stops_all():
