@@ -1,6 +1,8 @@
 """Batches of requests to an agent with a store, and what an agent with everything in memory makes of them."""
 
+import pathlib
 import random
+import re
 import tempfile
 
 from fake_reader import FakeReader, exported
@@ -41,6 +43,17 @@ def observation(stream, number, text=None):
     offers = tuple(Candidate(text=f"offer {i}") for i in range(number % 3)) or AN_OFFER
     event = Event(time=30.0 * number, text=text or f"event {number} of {stream}")
     return Observation(stream, event, offers, {"c_fn": 3.0} if number % 5 == 0 else None, "code", PEOPLE[stream])
+
+
+def ask(agent, *items, **beside):
+    """The answers to events, each of which is a request of its own."""
+    return agent.answer([Events((item,), **beside) for item in items])
+
+
+def holding(folder, words=b"canary"):
+    """The files in a folder that have certain words."""
+    files = [path for path in pathlib.Path(folder).rglob("*") if path.is_file()]
+    return [path for path in files if re.search(words, path.read_bytes())]
 
 
 def requests(count, seed=0):

@@ -82,11 +82,7 @@ def test_one_request_per_event_asks_both_questions_and_the_gate_decides(fake, ca
     ("fault", "deadline", "reason"),
     [
         ("refusal", 1.5, "silent: the decision model refuses the question of acceptance of candidate 1"),
-        (
-            "need alone",
-            1.5,
-            "silent: the decision model refuses the question of acceptance of candidate 0; one that pr",
-        ),
+        ("need alone", 1.5, "silent: the decision model refuses the question of acceptance of candidate 0; one"),
         ("few", 1.5, "silent: the decision model gave no answer (gave up after"),
         ("another order", 1.5, "silent: the decision model gave no answer (gave up after"),
         (500, 0.6, "silent: the decision model gave no answer (gave up after"),

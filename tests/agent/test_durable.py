@@ -9,7 +9,7 @@ import sqlite3
 import weakref
 
 import pytest
-from batches import PEOPLE, SETTINGS, durable, in_memory, log_of, observation, requests
+from batches import PEOPLE, SETTINGS, ask, durable, holding, in_memory, log_of, observation, requests
 from fake_reader import FakeReader, exported
 
 from prism_jax.agent import ledger
@@ -28,6 +28,13 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.people.exports import StoreError
 from prism_jax.people.store import PeopleStore
 from prism_jax.streams import Event
+
+
+@pytest.fixture
+def agent(tmp_path):
+    """An agent with a new store of its own."""
+    with StateStore(tmp_path) as store:
+        yield durable(store)
 
 
 @pytest.mark.parametrize(("streams", "every"), [(100, None), (2, 9), (1, 1)])
@@ -136,32 +143,27 @@ def test_a_stale_owner_decides_nothing_and_reads_again_when_it_owns_the_partitio
     shared = {"alone": False, "clock": lambda: now[0]}
     with StateStore(tmp_path, partitions=1, **shared) as one, StateStore(tmp_path, **shared) as two:
         first, second = durable(one), durable(two)
-        before = first.answer([Events((observation("s0", 0),))])
-        assert isinstance(second.answer([Events((observation("s0", 1),))])[0], StaleError)
+        before = ask(first, observation("s0", 0))
+        assert isinstance(ask(second, observation("s0", 1))[0], StaleError)
         one.let_go(0)
-        after = second.answer([Events((observation("s0", 1),))])
-        (late,) = first.answer([Events((observation("s0", 2),))])
-        assert isinstance(late, StaleError)
+        after = ask(second, observation("s0", 1))
+        assert isinstance(ask(first, observation("s0", 2))[0], StaleError)
         two.let_go(0)
-        last = first.answer([Events((observation("s0", 2),))])
-        ids = [answer[0]["id"] for (answer,) in (before, after, last)]
-        assert ids == ["s0/0", "s0/1", "s0/2"]
+        last = ask(first, observation("s0", 2))
+        assert [answer[0]["id"] for (answer,) in (before, after, last)] == ["s0/0", "s0/1", "s0/2"]
         assert [one["event"] for one in log_of(one, "s0")] == [0, 1, 2]
 
 
-def test_a_request_that_comes_again_gets_its_answer_and_another_one_of_the_same_key_is_refused(tmp_path):
-    with StateStore(tmp_path) as store:
-        agent = durable(store)
-        request = Events((observation("s0", 0),), "key", b"body")
-        first, again = agent.answer([request, request])
-        assert first == again and len(log_of(store, "s0")) == 1
-        assert agent.answer([request._replace(digest=b"another")])[0].args[0].startswith("Idempotency-Key: ")
-        later = durable(store, clock=lambda: 10e9)
-        later.answer([Events((observation("s0", 1),), "another", b"")])
-        assert store.of("ada").answered("key") is None  # after a week
+def test_a_request_that_comes_again_gets_its_answer_and_another_one_of_the_same_key_is_refused(agent):
+    request = Events((observation("s0", 0),), "key", b"body")
+    first, again = agent.answer([request, request])
+    assert first == again and len(log_of(agent.store, "s0")) == 1
+    assert agent.answer([request._replace(digest=b"another")])[0].args[0].startswith("Idempotency-Key: ")
+    ask(durable(agent.store, clock=lambda: 10e9), observation("s0", 1), key="another")
+    assert agent.store.of("ada").answered("key") is None  # after a week
 
 
-def test_each_event_is_checked_once(tmp_path, monkeypatch):
+def test_each_event_is_checked_once(agent, monkeypatch):
     seen, check = [], ledger.Ledger.checked
 
     def checked(self, items):
@@ -169,26 +171,23 @@ def test_each_event_is_checked_once(tmp_path, monkeypatch):
         return check(self, items)
 
     monkeypatch.setattr(ledger.Ledger, "checked", checked)
-    with StateStore(tmp_path) as store:
-        durable(store).answer([Events((observation("s1", 0), observation("s1", 1))), Events((observation("s2", 0),))])
+    agent.answer([Events((observation("s1", 0), observation("s1", 1))), Events((observation("s2", 0),))])
     assert [stream for stream, *_ in seen] == ["s1", "s1", "s2"]
 
 
-def test_what_is_refused_leaves_no_trace_and_what_stands_beside_it_is_decided(tmp_path):
-    with StateStore(tmp_path) as store:
-        agent = durable(store)
-        bad = Observation("s2", Event(time=-5.0, text="earlier"), AN_OFFER, None, "unknown", "bob")
-        asked = [(observation("s2", 1),), (observation("s2", 2), bad), (observation("s3", 0),)]
-        late, sooner = observation("s3", 9), observation("s3", 3)
-        good, early, other, refused, taken = agent.answer([Events(one) for one in (*asked, (late, sooner), (sooner,))])
-        assert isinstance(refused, RefusedError) and taken[0]["id"] == "s3/1", "its clock did not move"
-        assert isinstance(early, RefusedError) and "time: found -5.0" in str(early)
-        assert good[0]["id"] == "s2/0" and other[0]["id"] == "s3/0"
-        assert len(log_of(store, "s2")) == 1
-        (theirs,) = agent.answer([Events((observation("s3", 4)._replace(person="eve"),))])
-        assert isinstance(theirs, RefusedError) and "another person" in str(theirs)
-        (unknown,) = agent.answer([OfferOutcome("s3", "s3/77", "accepted", 50.0)])
-        assert isinstance(unknown, RefusedError)
+def test_what_is_refused_leaves_no_trace_and_what_stands_beside_it_is_decided(agent):
+    bad = Observation("s2", Event(time=-5.0, text="earlier"), AN_OFFER, None, "unknown", "bob")
+    asked = [(observation("s2", 1),), (observation("s2", 2), bad), (observation("s3", 0),)]
+    late, sooner = observation("s3", 9), observation("s3", 3)
+    good, early, other, refused, taken = agent.answer([Events(one) for one in (*asked, (late, sooner), (sooner,))])
+    assert isinstance(refused, RefusedError) and taken[0]["id"] == "s3/1", "its clock did not move"
+    assert isinstance(early, RefusedError) and "time: found -5.0" in str(early)
+    assert good[0]["id"] == "s2/0" and other[0]["id"] == "s3/0"
+    assert len(log_of(agent.store, "s2")) == 1
+    (theirs,) = ask(agent, observation("s3", 4)._replace(person="eve"))
+    assert isinstance(theirs, RefusedError) and "another person" in str(theirs)
+    (unknown,) = agent.answer([OfferOutcome("s3", "s3/77", "accepted", 50.0)])
+    assert isinstance(unknown, RefusedError)
 
 
 def test_nothing_of_a_deleted_person_is_in_any_file(tmp_path):
@@ -199,27 +198,26 @@ def test_nothing_of_a_deleted_person_is_in_any_file(tmp_path):
             agent.answer([Events((item,), f"k{i}", b""), Events((observation("s2", i),))])
         offers = [one["offer"] for one in log_of(store, "canary-stream")]
         agent.answer([OfferOutcome("canary-stream", next(filter(None, offers)), "accepted", 100.0)])
-        files = list(tmp_path.rglob("*.sqlite*"))
-        assert any(b"canary" in path.read_bytes() for path in files)
+        assert holding(tmp_path)
         agent.drop(["canary-stream"])
         assert store.forget_person("canary-person") == ["canary-stream"]
-        assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"canary" in path.read_bytes()]
+        assert not holding(tmp_path)
         assert len(log_of(store, "s2")) == 40
-        (new,) = agent.answer([Events((item._replace(person="somebody"),))])  # the name is free
+        (new,) = ask(agent, item._replace(person="somebody"))  # the name is free
         assert new[0]["id"] == "canary-stream/0"
 
 
 def test_a_full_disk_refuses_and_loses_nothing(tmp_path):
     with StateStore(tmp_path, partitions=1) as store:
         agent = durable(store)
-        agent.answer([Events((observation("s0", 0),))])
+        ask(agent, observation("s0", 0))
         ((pages,),) = store.of("ada").rows("PRAGMA page_count")
         store.of("ada").rows(f"PRAGMA max_page_count = {pages}")
         long = observation("s0", 1, text="word " * 20_000)
-        (full,) = agent.answer([Events((long,), "key", b"")])
+        (full,) = ask(agent, long, key="key")
         assert isinstance(full, StateError) and "full" in str(full)
         store.of("ada").rows("PRAGMA max_page_count = 100000")
-        (answer,) = agent.answer([Events((long,), "key", b"")])
+        (answer,) = ask(agent, long, key="key")
         assert answer[0]["id"] == "s0/1"
         assert [one["event"] for one in log_of(store, "s0")] == [0, 1]
 
@@ -228,9 +226,8 @@ def test_a_store_has_one_process_a_format_and_a_kind_of_agent(tmp_path):
     with StateStore(tmp_path / "state", partitions=7) as store:
         with pytest.raises(StateError, match="in use by another process"):
             StateStore(tmp_path / "state")
-        durable(store).answer([Events((observation("s0", 0),))])
-        (other,) = durable(store, kind="decide").answer([Events((observation("s0", 1),))])
-        assert isinstance(other, ConflictError)
+        ask(durable(store), observation("s0", 0))
+        assert isinstance(ask(durable(store, kind="decide"), observation("s0", 1))[0], ConflictError)
         path = store.of("ada").path
     with StateStore(tmp_path / "state") as store:
         assert store.partitions == 7
@@ -253,18 +250,14 @@ def test_alarms_share_the_level_and_everybodys_map_is_refused(tmp_path):
             DurableAgent(FakeReader(), exported(), store, settings)
 
 
-def test_a_new_streams_person_holds_for_the_requests_beside_it(tmp_path):
+def test_a_new_streams_person_holds_for_the_requests_beside_it(agent):
     """Both are of one partition, though only one of them says whose the stream is."""
-    with StateStore(tmp_path) as store:
-        agent = durable(store)
-        first, second = agent.answer(
-            [Events((observation("s0", 0),)), Events((observation("s0", 1)._replace(person=None),))]
-        )
-        assert [first[0]["id"], second[0]["id"]] == ["s0/0", "s0/1"] and second[0]["person"] == "ada"
-        ((again,),) = durable(store).answer([Events((observation("s0", 2)._replace(person=None),))])
-        assert (again["id"], again["person"]) == ("s0/2", "ada")
-        store.forget_person("ada")
-        assert log_of(store, "s0") == []
+    first, second = ask(agent, observation("s0", 0), observation("s0", 1)._replace(person=None))
+    assert [first[0]["id"], second[0]["id"]] == ["s0/0", "s0/1"] and second[0]["person"] == "ada"
+    ((again,),) = ask(durable(agent.store), observation("s0", 2)._replace(person=None))
+    assert (again["id"], again["person"]) == ("s0/2", "ada")
+    agent.store.forget_person("ada")
+    assert log_of(agent.store, "s0") == []
 
 
 def test_what_is_asked_of_one_partition_is_refused_where_there_are_several(tmp_path):
@@ -298,17 +291,14 @@ def test_a_stream_of_more_offers_than_are_remembered_is_read_again(tmp_path, mon
     with StateStore(tmp_path) as store:
         agent = DurableAgent(FakeReader(), exported(), store, settings)
         for number in range(12):
-            agent.answer([Events((observation("s3", number)._replace(costs=None),))])
+            ask(agent, observation("s3", number)._replace(costs=None))
             if number % 2:
                 agent.answer([OfferOutcome("s3", f"s3/{number}", "accepted", 30.0 * number)])
         again = DurableAgent(FakeReader(), exported(), store, settings)
         outcomes = [OfferOutcome("s3", f"s3/{number}", "accepted", 900.0) for number in (10, 8, 2, 9)]
         for answered in zip(agent.answer(outcomes[:1]), again.answer(outcomes[:1]), strict=True):
             assert answered[0] == answered[1] == [outcomes[0].record()]
-        kinds = [
-            [list if isinstance(one, list) else type(one) for one in either.answer(outcomes[1:])]
-            for either in (agent, again)
-        ]
+        kinds = [list(map(type, either.answer(outcomes[1:]))) for either in (agent, again)]
         assert kinds[0] == kinds[1] and RefusedError in kinds[0]
 
 
@@ -325,21 +315,20 @@ def test_a_claim_of_which_nothing_came_binds_nobody_and_is_deleted(tmp_path):
     with StateStore(tmp_path) as store:
         agent = DurableAgent(Choosy(), exported(), store, SETTINGS)
         unreadable = Observation("free", Event(time=0.0, text="too long"), person="canary")
-        assert isinstance(agent.answer([Events((unreadable,))])[0], RefusedError)
-        beside = agent.answer([Events((unreadable,)), Events((observation("s2", 0),))])
-        assert isinstance(beside[0], RefusedError) and beside[1][0]["id"] == "s2/0"
-        (taken,) = agent.answer([Events((Observation("free", Event(time=0.0, text="short"), person="eve"),))])
+        assert isinstance(ask(agent, unreadable)[0], RefusedError)
+        refused, taken = ask(agent, unreadable, observation("s2", 0))
+        assert isinstance(refused, RefusedError) and taken[0]["id"] == "s2/0"
+        (taken,) = ask(agent, Observation("free", Event(time=0.0, text="short"), person="eve"))
         assert taken[0]["person"] == "eve"
-        assert isinstance(agent.answer([Events((unreadable._replace(stream="other"),))])[0], RefusedError)
+        assert isinstance(ask(agent, unreadable._replace(stream="other"))[0], RefusedError)
         assert store.forget_person("canary") == []
-        assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"canary" in path.read_bytes()]
+        assert not holding(tmp_path)
 
 
 def test_a_deletion_that_cannot_end_says_so_and_ends_with_the_next(tmp_path):
     with StateStore(tmp_path, partitions=1) as store:
         agent = durable(store)
-        item = Observation("canary-stream", Event(time=0.0, text="canary-text"), person="canary")
-        agent.answer([Events((item,))])
+        ask(agent, Observation("canary-stream", Event(time=0.0, text="canary-text"), person="canary"))
         store.of("canary").rows("PRAGMA busy_timeout = 50")
         with contextlib.closing(sqlite3.connect(store.of("canary").path, isolation_level=None)) as reader:
             reader.execute("BEGIN")
@@ -348,33 +337,36 @@ def test_a_deletion_that_cannot_end_says_so_and_ends_with_the_next(tmp_path):
             with pytest.raises(StateError, match="found it in use"):
                 store.forget_person("canary")
         assert store.forget_person("canary") == []
-        assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"canary" in path.read_bytes()]
+        assert not holding(tmp_path)
 
 
 def test_a_fault_in_one_partition_leaves_no_transaction_open_in_another(tmp_path, monkeypatch):
     with StateStore(tmp_path, partitions=64) as store:
         agent = durable(store)
         assert store.number_of("ada") != store.number_of("bob")
-        with monkeypatch.context() as patch:
-            patch.setattr(Partition, "append", lambda *_: (_ for _ in ()).throw(MemoryError()))
-            with pytest.raises(MemoryError):
-                agent.answer([Events((observation("s0", 0),)), Events((observation("s2", 0),))])
-        first, second = agent.answer([Events((observation("s0", 0),)), Events((observation("s2", 0),))])
+        with fails(monkeypatch, Partition, "append", MemoryError()), pytest.raises(MemoryError):
+            ask(agent, observation("s0", 0), observation("s2", 0))
+        first, second = ask(agent, observation("s0", 0), observation("s2", 0))
         assert [first[0]["id"], second[0]["id"]] == ["s0/0", "s2/0"]
 
 
-def test_a_disk_that_fails_for_a_moment_is_no_contradiction(tmp_path, monkeypatch):
-    with StateStore(tmp_path) as store:
-        durable(store).answer([Events((observation("s0", 0),))])
-        agent = durable(store)
-        with monkeypatch.context() as patch:
-            patch.setattr(Partition, "history", lambda *_: (_ for _ in ()).throw(StateError("disk I/O error")))
-            assert isinstance(agent.answer([Events((observation("s0", 1),))])[0], StateError)
-        assert agent.answer([Events((observation("s0", 1),))])[0][0]["id"] == "s0/1"
-        with monkeypatch.context() as patch:
-            patch.setattr(PeopleStore, "person", lambda *_: (_ for _ in ()).throw(StoreError("disk is full")))
-            assert isinstance(agent.answer([Events((observation("s0", 2),))])[0], StateError)
-        assert agent.answer([Events((observation("s0", 2),))])[0][0]["id"] == "s0/2"
+@contextlib.contextmanager
+def fails(monkeypatch, kind, method, error):
+    """Lets a method raise an error, while the block runs."""
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, method, lambda *_: (_ for _ in ()).throw(error))
+        yield
+
+
+def test_a_disk_that_fails_for_a_moment_is_no_contradiction(agent, monkeypatch):
+    ask(agent, observation("s0", 0))
+    agent = durable(agent.store)
+    for number, (kind, method, error) in enumerate(
+        [(Partition, "history", StateError("disk I/O error")), (PeopleStore, "person", StoreError("disk is full"))], 1
+    ):
+        with fails(monkeypatch, kind, method, error):
+            assert isinstance(ask(agent, observation("s0", number))[0], StateError)
+        assert ask(agent, observation("s0", number))[0][0]["id"] == f"s0/{number}"
 
 
 def test_an_event_at_which_the_reader_fails_is_read_once_when_it_comes_again(tmp_path, monkeypatch):
@@ -395,28 +387,24 @@ def test_few_files_are_open_at_a_time_and_those_that_were_closed_take_no_memory(
         agent, opened = durable(store), weakref.WeakSet()
 
         def asked(number):
-            names = [(f"stream {i}", f"person {i}") for i in range(8)]
-            return [
-                Events((Observation(stream, Event(time=float(number), text="x"), person=person),))
-                for stream, person in names
-            ]
+            said = Event(time=float(number), text="x")
+            return [Observation(f"stream {i}", said, person=f"person {i}") for i in range(8)]
 
         for number in range(2):
-            for i, request in enumerate(asked(number)):
-                assert agent.answer([request])[0][0]["id"] == f"stream {i}/{number}"
+            for i, item in enumerate(asked(number)):
+                assert ask(agent, item)[0][0]["id"] == f"stream {i}/{number}"
                 opened.update(store._open.values())
         assert len(store._open) <= 3
         gc.collect()
         assert len(opened) <= 3
-        assert [answer[0]["id"] for answer in agent.answer(asked(2))] == [f"stream {i}/2" for i in range(8)]
+        assert [answer[0]["id"] for answer in ask(agent, *asked(2))] == [f"stream {i}/2" for i in range(8)]
 
 
-def test_a_partition_that_is_being_made_has_no_records(tmp_path):
-    with StateStore(tmp_path) as store:
-        durable(store).answer([Events((observation("s0", 0),))])
-        (tmp_path / "partitions" / "00999.sqlite").touch()
-        assert len(read_log(tmp_path, Cursor(), 10)[0]) == 1
-        assert newest(tmp_path).numbers == {store.number_of("ada"): 1}
+def test_a_partition_that_is_being_made_has_no_records(agent, tmp_path):
+    ask(agent, observation("s0", 0))
+    (tmp_path / "partitions" / "00999.sqlite").touch()
+    assert len(read_log(tmp_path, Cursor(), 10)[0]) == 1
+    assert newest(tmp_path).numbers == {agent.store.number_of("ada"): 1}
 
 
 def test_clocks_that_jump_change_no_decision_and_no_owner(tmp_path):

@@ -16,7 +16,7 @@ import time
 
 import numpy as np
 import pytest
-from engines import CONTEXT, SERVED, Fake, export, llama_server, log_odds_of, lowest_blocks, vllm_server
+from engines import CONTEXT, Fake, export, llama_server, log_odds_of, lowest_blocks, vllm_server
 from etils import epath
 from scipy.special import expit
 
@@ -237,14 +237,10 @@ def test_another_model_is_refused_before_the_first_event(folder, template, fake,
     monkeypatch.undo()
     sample = [{"ids": template.system(), "log_odds": log_odds_of(template.system()) + 1.5}]
     reader, _ = reader_of(export(tmp_path / "other", template, sample), fake)
-    with pytest.raises(
-        EngineError, match=r"sample: found log-odds up to 1\.5 away from the export's, expected at most 1"
-    ):
+    with pytest.raises(EngineError, match=r"sample: found log-odds up to 1\.5 away from the export's"):
         reader.warm_up()
     reader, _ = reader_of(folder, fake, context=2 * CONTEXT)
-    with pytest.raises(
-        EngineError, match=rf"--context: found {2 * CONTEXT}, expected at most 10\d\d: served takes {SERVED}"
-    ):
+    with pytest.raises(EngineError, match=rf"--context: found {2 * CONTEXT}, expected at most 10\d\d"):
         reader.warm_up()
     fake.always = 404
     with pytest.raises(EngineError, match=rf"^--engine: {fake.url}: /\S+: HTTP 404"):

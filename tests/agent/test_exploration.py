@@ -26,9 +26,8 @@ def decisions(exploration, count=4000, streams=40):
     """Decisions of many streams whose texts, and therefore signals, repeat: only the draws differ."""
     terms = Terms(OperatingPoint(margin=0.0), exploration=exploration)
     deciding = Agent(FakeReader(), exported(), AgentSettings(terms))
-    return deciding.observe_many(
-        [Observation(f"s{i % streams}", Event(time=float(i), text=f"{i}")) for i in range(count)]
-    )
+    events = (Event(time=float(i), text=f"{i}") for i in range(count))
+    return deciding.observe_many([Observation(f"s{i % streams}", event) for i, event in enumerate(events)])
 
 
 def loss_of(decision):

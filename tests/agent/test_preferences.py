@@ -153,10 +153,7 @@ def test_quiet_hours_cover_the_minutes_from_begin_to_end_of_the_local_day(begin,
         (lambda: Silence("busy", 1.0), "reason: found 'busy', expected snoozed or muted"),
         (lambda: Silence("muted", float("nan")), "until: found nan, expected a time"),
         (lambda: QuietHours("24:00", "07:00", "UTC", 1.0), "begin: found '24:00', expected a time"),
-        (
-            lambda: QuietHours("22:00", "07:00", "../etc/passwd", 1.0),
-            "zone: found '../etc/passwd', expected a time zone",
-        ),
+        (lambda: QuietHours("22:00", "07:00", "../etc/passwd", 1.0), "zone: found '../etc/passwd', expected a time"),
         (lambda: QuietHours("22:00", "07:00", "", 1.0), "zone: found '', expected a time zone"),
     ],
 )

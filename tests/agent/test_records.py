@@ -194,9 +194,7 @@ def test_statistics_count_phases_where_they_ran():
 def test_records_are_on_the_disk_when_the_file_is_closed_and_when_a_person_is_removed(tmp_path, monkeypatch):
     synced, sync = [], os.fsync
     monkeypatch.setattr(os, "fsync", lambda descriptor: (synced.append(os.fstat(descriptor).st_size), sync(descriptor)))
-    lines = [
-        encode(decision._replace(person=name).record()) for decision, name in zip(decisions(3), "aba", strict=True)
-    ]
+    lines = [encode(one._replace(person=name).record()) for one, name in zip(decisions(3), "aba", strict=True)]
     file = RecordsFile(epath.Path(tmp_path / "records.jsonl"), iter(()))
     for line in lines:
         file.write(line)

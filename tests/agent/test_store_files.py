@@ -3,14 +3,13 @@
 import contextlib
 import json
 import os
-import pathlib
 import pickle
 import shutil
 import sqlite3
 import struct
 
 import pytest
-from batches import PEOPLE, durable, in_memory, log_of, observation, requests
+from batches import PEOPLE, ask, durable, holding, in_memory, log_of, observation, requests
 
 from prism_jax.agent.state.durable import Events
 from prism_jax.agent.state.places import check_idle, check_journal
@@ -43,12 +42,11 @@ def test_a_copied_store_resumes_where_the_other_was(closed, tmp_path):
 
 def make_data(folder):
     """A store of four partitions with a stream of each of some people, and one of nobody, closed."""
+    event = Event(time=0.0, text="x")
     with StateStore(folder, partitions=4) as store:
-        items = [
-            Observation(f"canary {i}", Event(time=0.0, text="x"), person=f"person {i}" if i else None)
-            for i in range(12)
-        ]
-        durable(store).answer([Events((item,)) for item in items])
+        ask(
+            durable(store), *(Observation(f"canary {i}", event, person=f"person {i}" if i else None) for i in range(12))
+        )
     return folder
 
 
@@ -68,22 +66,20 @@ def edit_store(folder, **changes):
     (folder / "store.json").write_text(json.dumps(json.loads((folder / "store.json").read_text()) | changes))
 
 
-def of_another_store(folder):
-    make_data(folder / "other")
-    shutil.copy(folder / "other" / "partitions" / "00002.sqlite", folder / "partitions")
+def file_of(folder, number, suffix=""):
+    """The file of a partition, or what SQLite keeps beside it."""
+    return folder / "partitions" / f"{number:05d}.sqlite{suffix}"
 
 
 WRONG = {
-    "emptied": lambda folder: (folder / "partitions" / "00002.sqlite").write_bytes(b""),
-    "emptied of its tables": lambda folder: shutil.copy(empty(folder), folder / "partitions" / "00002.sqlite"),
-    "a pipe": lambda folder: as_pipe(folder / "partitions" / "00002.sqlite"),
-    "removed": lambda folder: (folder / "partitions" / "00002.sqlite").unlink(),
+    "emptied": lambda folder: file_of(folder, 2).write_bytes(b""),
+    "emptied of its tables": lambda folder: shutil.copy(empty(folder), file_of(folder, 2)),
+    "a pipe": lambda folder: as_pipe(file_of(folder, 2)),
+    "removed": lambda folder: file_of(folder, 2).unlink(),
     "removed with its folder": lambda folder: shutil.rmtree(folder / "partitions"),
-    "copied over": lambda folder: shutil.copy(
-        folder / "partitions" / "00001.sqlite", folder / "partitions" / "00002.sqlite"
-    ),
-    "of another store": of_another_store,
-    "of a later format": lambda folder: edited(folder / "partitions" / "00002.sqlite", "PRAGMA user_version = 99"),
+    "copied over": lambda folder: shutil.copy(file_of(folder, 1), file_of(folder, 2)),
+    "of another store": lambda folder: shutil.copy(file_of(make_data(folder / "other"), 2), folder / "partitions"),
+    "of a later format": lambda folder: edited(file_of(folder, 2), "PRAGMA user_version = 99"),
     "fewer partitions": lambda folder: edit_store(folder, partitions=3),
     "more partitions": lambda folder: edit_store(folder, partitions=8),
     "another store.json": lambda folder: edit_store(folder, id="0123456789abcdef"),
@@ -120,7 +116,7 @@ def test_what_is_not_the_partition_that_was_made_is_refused_by_name_and_read_by_
 def test_a_partition_that_is_given_up_begins_anew_and_cursors_of_before_are_refused(data, tmp_path):
     folder = data(tmp_path / "state")
     before = newest(folder)
-    (folder / "partitions" / "00002.sqlite").unlink()
+    file_of(folder, 2).unlink()
     lines = (folder / "made.txt").read_text().splitlines(keepends=True)
     (folder / "made.txt").write_text("".join(line for line in lines if not line.startswith("00002")))
     with StateStore(folder) as store:
@@ -136,7 +132,7 @@ def test_a_partition_that_is_given_up_begins_anew_and_cursors_of_before_are_refu
 @pytest.mark.parametrize("name", ["backup.sqlite", "00001 (copy).sqlite", "00007.sqlite", "2.sqlite", "notes.txt"])
 def test_strange_files_beside_partitions_are_named_and_left_alone(name, data, tmp_path):
     folder = data(tmp_path)
-    shutil.copy(folder / "partitions" / "00001.sqlite", folder / "partitions" / name)
+    shutil.copy(file_of(folder, 1), folder / "partitions" / name)
     before = len(read_log(folder, Cursor(), 1000)[0])
     with StateStore(folder) as store:
         assert [line for line in store.problems if name in line]
@@ -145,15 +141,12 @@ def test_strange_files_beside_partitions_are_named_and_left_alone(name, data, tm
 
 
 def test_a_copy_in_place_of_a_partition_that_was_not_made_is_refused(tmp_path):
-    folder = tmp_path
-    with StateStore(folder, partitions=64) as store:
-        durable(store).answer([Events((observation("s0", 0),))])
+    with StateStore(tmp_path, partitions=64) as store:
+        ask(durable(store), observation("s0", 0))
         number = store.number_of("ada")
-    shutil.copy(
-        folder / "partitions" / f"{number:05d}.sqlite", folder / "partitions" / f"{(number + 1) % 64:05d}.sqlite"
-    )
-    with pytest.raises(WrongFileError, match=f"{(number + 1) % 64:05d}.sqlite: found number {number}"):
-        StateStore(folder)
+    copied = shutil.copy(file_of(tmp_path, number), file_of(tmp_path, (number + 1) % 64))
+    with pytest.raises(WrongFileError, match=f"{copied.name}: found number {number}"):
+        StateStore(tmp_path)
 
 
 def older(folder):
@@ -172,16 +165,15 @@ def test_a_store_that_is_older_than_ids_is_brought_up_to_date(data, tmp_path):
     records, _ = read_log(folder, Cursor(), 1000)
     old = Cursor.read(str(Cursor(newest(folder).numbers)))
     with StateStore(folder) as store:
-        (first,) = durable(store).answer([Events((observation("s0", 0),))])
-        assert first[0]["id"] == "s0/0"
+        assert ask(durable(store), observation("s0", 0))[0][0]["id"] == "s0/0"
         found, _ = read_log(folder, old, 1000)
         assert [one.record["stream"] for one in found] == ["s0"]
         assert len(read_log(folder, Cursor(), 1000)[0]) == len(records) + 1
-    (folder / "partitions" / "00002.sqlite").unlink()
+    file_of(folder, 2).unlink()
     with pytest.raises(WrongFileError, match=r"00002.sqlite: found no file"):
         StateStore(folder)
     copied = older(data(tmp_path / "copied"))
-    shutil.copy(copied / "partitions" / "00001.sqlite", copied / "partitions" / "00002.sqlite")
+    shutil.copy(file_of(copied, 1), file_of(copied, 2))
     with pytest.raises(WrongFileError, match=r"00002.sqlite: found streams of another one"):
         StateStore(copied)
 
@@ -202,15 +194,14 @@ def test_a_deletion_deletes_what_it_can_and_names_what_is_left(damage, whose, da
     with StateStore(folder) as store:
         own = store.number_of("person 3")
         number = own if whose == "person 3" else next(i for i in range(4) if i != own)
-    damage(folder / "partitions" / f"{number:05d}.sqlite")
+    damage(file_of(folder, number))
     with StateStore(folder) as store:
         with pytest.raises(IncompleteError) as told:
             store.forget_person("person 3")
         assert list(told.value.left) == [f"partitions/{number:05d}.sqlite"]
         assert told.value.streams == int(whose == "another")
         assert pickle.loads(pickle.dumps(told.value)).left == told.value.left
-        left = [path for path in (folder / "partitions").iterdir() if b"person 3" in path.read_bytes()]
-        assert [path.name for path in left] in ([], [f"{number:05d}.sqlite"])
+        assert holding(folder / "partitions", b"person 3") in ([], [file_of(folder, number)])
 
 
 @pytest.mark.parametrize("running", [True, False], ids=["backup of a running store", "copy of a stopped store"])
@@ -219,19 +210,17 @@ def test_a_backup_over_the_files_of_a_process_that_died_is_not_mixed_with_its_lo
     folder, copy = tmp_path / "state", tmp_path / "copy.sqlite"
     store = StateStore(folder, partitions=1)
     agent = durable(store)
-    agent.answer([Events((observation("s0", 0),))])
-    path = folder / "partitions" / "00000.sqlite"
+    ask(agent, observation("s0", 0))
     if running:
-        with contextlib.closing(sqlite3.connect(path)) as file, contextlib.closing(sqlite3.connect(copy)) as to:
-            file.backup(to)
+        back_up(file_of(folder, 0), copy)
     else:
         store.close()
-        shutil.copy(path, copy)
+        shutil.copy(file_of(folder, 0), copy)
         store = StateStore(folder)
         agent = durable(store)
     for number in range(1, more + 1):
         monkeypatch.setattr("prism_jax.agent.state.owned_file.MOST_LOG", 2**14 if number < more else 2**30)
-        agent.answer([Events((observation("s0", number),))])
+        ask(agent, observation("s0", number))
     died = tmp_path / "died"
     shutil.copytree(folder, died)  # as a killed process leaves it
     with StateStore(died) as again:
@@ -240,25 +229,26 @@ def test_a_backup_over_the_files_of_a_process_that_died_is_not_mixed_with_its_lo
     shutil.copytree(folder, died)
     behind = newest(folder)
     store.close()
-    restored = died / "partitions" / "00000.sqlite"
-    shutil.copy(copy, restored)
+    restored = shutil.copy(copy, file_of(died, 0))
     monkeypatch.setattr("time.sleep", lambda _: None)  # between the looks at it
+    message = r"00000.sqlite-wal: found the log of changes of another file.*move the log and its -shm"
     for open_it in (StateStore, check_idle, lambda folder: StateStore(folder, alone=False)):
-        with pytest.raises(
-            WrongFileError,
-            match=r"00000.sqlite-wal: found the log of changes of another file.*move the log and its -shm",
-        ):
+        with pytest.raises(WrongFileError, match=message):
             open_it(died)
     assert restored.read_bytes() == copy.read_bytes(), "nothing was moved into it"
     for suffix in ("-wal", "-shm"):
-        (died / "partitions" / f"00000.sqlite{suffix}").unlink()
+        file_of(died, 0, suffix).unlink()
     (died / "made.txt").write_text("")
     with StateStore(died) as again:
-        agent = durable(again)
-        agent.answer([Events((observation("s0", number),)) for number in range(1, more + 2)])
+        ask(durable(again), *(observation("s0", number) for number in range(1, more + 2)))
         assert len(log_of(again, "s0")) == more + 2, "what the backup had, and what came since"
     with pytest.raises(CursorError, match="after: found a cursor"):
         read_log(died, behind, 1000)
+
+
+def back_up(path, copy):
+    with contextlib.closing(sqlite3.connect(path)) as file, contextlib.closing(sqlite3.connect(copy)) as to:
+        file.backup(to)
 
 
 def died_moving_its_log(folder):
@@ -274,8 +264,8 @@ def died_moving_its_log(folder):
         partition.forget_person("ada")
         partition.rows("VACUUM")  # after which every page is another one
         partition._write_mark(*{*partition._of_file, partition._mark})
-        path = folder / "partitions" / "00000.sqlite"
-        died = {name: pathlib.Path(f"{path}{name}").read_bytes() for name in ("", "-wal")}
+        path = file_of(folder, 0)
+        died = {suffix: file_of(folder, 0, suffix).read_bytes() for suffix in ("", "-wal")}
     frames = range(32, len(died["-wal"]), 24 + 4096)
     pages = {struct.unpack(">I", died["-wal"][at : at + 4])[0]: died["-wal"][at + 24 : at + 24 + 4096] for at in frames}
     return path, died, dict(sorted(pages.items()))
@@ -290,13 +280,13 @@ def test_a_process_that_died_while_its_log_was_moved_begins_again_with_all_that_
         for number, page in list(pages.items())[:count]:
             content[4096 * (number - 1) : 4096 * number] = page
         path.write_bytes(content)
-        pathlib.Path(f"{path}-wal").write_bytes(died["-wal"])
-        pathlib.Path(f"{path}-shm").unlink(missing_ok=True)
+        file_of(tmp_path, 0, "-wal").write_bytes(died["-wal"])
+        file_of(tmp_path, 0, "-shm").unlink(missing_ok=True)
         unread += len(check_journal(path)) > 1
         with StateStore(tmp_path) as store:
             assert not store.problems
             kept.append([log_of(store, stream) for stream in PEOPLE])
-            durable(store).answer([Events((observation("s3", 12),))])
+            ask(durable(store), observation("s3", 12))
     assert unread > 1 and len(kept) > 3
     assert all(one == kept[0] for one in kept) and not kept[0][0] and len(kept[0][3]) == 12
 
@@ -305,7 +295,7 @@ def test_a_file_that_no_log_makes_whole_is_reported_and_never_called_anothers(tm
     path, died, _ = died_moving_its_log(tmp_path)
     torn = died[""][:4096] + b"\xff" * (len(died[""]) - 4096)
     path.write_bytes(torn)
-    pathlib.Path(f"{path}-wal").write_bytes(died["-wal"][: 32 + 4120])
+    file_of(tmp_path, 0, "-wal").write_bytes(died["-wal"][: 32 + 4120])
     with StateStore(tmp_path) as store:
         assert "00000.sqlite: found a file that cannot be read, neither alone nor with its log" in store.problems[0]
     assert path.read_bytes() == torn
@@ -314,11 +304,10 @@ def test_a_file_that_no_log_makes_whole_is_reported_and_never_called_anothers(tm
 @pytest.mark.parametrize("statement", ["UPDATE log SET record = '{\"kind\": '", "UPDATE log SET record = '{}'"])
 def test_damaged_json_in_a_record_is_said_with_the_name_of_the_file(statement, tmp_path):
     with StateStore(tmp_path, partitions=1) as store:
-        agent = durable(store)
-        agent.answer([Events((observation("s0", 0),))])
-    edited(tmp_path / "partitions" / "00000.sqlite", statement)
+        ask(durable(store), observation("s0", 0))
+    edited(file_of(tmp_path, 0), statement)
     with StateStore(tmp_path) as store:
-        (answer,) = durable(store).answer([Events((observation("s0", 1),))])
+        (answer,) = ask(durable(store), observation("s0", 1))
         assert isinstance(answer, StateError) and "partitions/00000.sqlite: " in str(answer)
     with pytest.raises(StateError, match=r"partitions/00000.sqlite: "):
         read_log(tmp_path, Cursor(), 10)
@@ -327,22 +316,17 @@ def test_damaged_json_in_a_record_is_said_with_the_name_of_the_file(statement, t
 def test_a_file_that_is_removed_or_restored_under_an_open_store_is_noticed(tmp_path):
     with StateStore(tmp_path, partitions=1) as store:
         agent = durable(store)
-        agent.answer([Events((observation("s0", 0),))])
-        path = tmp_path / "partitions" / "00000.sqlite"
-        with (
-            contextlib.closing(sqlite3.connect(path)) as file,
-            contextlib.closing(sqlite3.connect(tmp_path / "copy")) as to,
-        ):
-            file.backup(to)
-        agent.answer([Events((observation("s0", 1),))])
-        path.unlink()
-        (answer,) = agent.answer([Events((observation("s0", 2),))])
+        ask(agent, observation("s0", 0))
+        back_up(file_of(tmp_path, 0), tmp_path / "copy")
+        ask(agent, observation("s0", 1))
+        file_of(tmp_path, 0).unlink()
+        (answer,) = ask(agent, observation("s0", 2))
         assert isinstance(answer, WrongFileError) and "found no file" in str(answer)
-        shutil.copy(tmp_path / "copy", path)
-        (answer,) = agent.answer([Events((observation("s0", 1),))])
+        shutil.copy(tmp_path / "copy", file_of(tmp_path, 0))
+        (answer,) = ask(agent, observation("s0", 1))
         assert isinstance(answer, WrongFileError) and "00000.sqlite-wal: found the log" in str(answer)
         for suffix in ("-wal", "-shm"):
-            (tmp_path / "partitions" / f"00000.sqlite{suffix}").unlink()
-        (answer,) = agent.answer([Events((observation("s0", 1),))])
+            file_of(tmp_path, 0, suffix).unlink()
+        (answer,) = ask(agent, observation("s0", 1))
         assert answer[0]["id"] == "s0/1"
     assert [record["event"] for record in log_of(store, "s0")] == [0, 1]

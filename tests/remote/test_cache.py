@@ -124,9 +124,7 @@ def written(request, tmp_path):
 def test_a_cache_of_the_first_version_is_kept(written):
     for _ in range(2):
         with Cache(written, budget=1.0) as cache:
-            assert cache.get("k") == Answer(
-                "a", None, "m", "k", "2026-01-01T00:00:00+00:00", 3, 4, 0.25, True, 1.5, "stop"
-            )
+            assert cache.get("k") == answer_of("k", text="a")._replace(cached=True)
             assert cache.spent == 0.75
     with Cache(written, budget=1.0) as cache:
         assert cache.claim("f", 0.05, True).resent

@@ -47,9 +47,7 @@ def test_bad_endpoints_are_one_line_errors_that_name_the_key(change, message):
 
 def test_a_price_is_that_of_the_host_and_the_model():
     assert price_of(EndpointConfig("gpt-4o", "https://api.openai.com/v1/")).of(10**6, 10**6) == 12.5
-    with pytest.raises(
-        ValueError, match=r"no price of model 'gpt-4o' at proxy\.example\.org, expected input_price and"
-    ):
+    with pytest.raises(ValueError, match=r"no price of model 'gpt-4o' at proxy\.example\.org, expected input_price"):
         price_of(EndpointConfig("gpt-4o", "https://proxy.example.org/v1"))
     stated = EndpointConfig("gpt-4o", "https://api.openai.com/v1", input_price=7.0, output_price=0.0)
     assert price_of(stated) == (7.0, 0.0, "config")

@@ -94,9 +94,7 @@ def test_the_schema_is_one_that_strict_servers_take():
 
 
 def ask_reading(client, retries=2):
-    return asyncio.run(
-        ask_for(client, [Message("system", "Be brief."), Message("user", "How likely?")], Reading, retries)
-    )
+    return asyncio.run(ask_for(client, [Message("system", "Hi"), Message("user", "How likely?")], Reading, retries))
 
 
 def test_what_is_wrong_is_fed_back_until_the_answer_is_valid(connected):

@@ -14,11 +14,8 @@ SOLUTION = {"Thoughts": "SECRET", "Tool planning": "SECRET", "Action": "SECRET",
 
 
 def row(context, label, **parts):
-    given = {"Category": "Garden", "Context information": context, "Vision": "", "Audio": " "}
-    return {**given, "Mobile api data": [""], "Personas": [], "Proactive score": 3, "Proactive index": label} | {
-        **SOLUTION,
-        **parts,
-    }
+    given = {"Category": "Garden", "Context information": context, "Vision": "", "Audio": " ", "Mobile api data": [""]}
+    return {**given, "Personas": [], "Proactive score": 3, "Proactive index": label, **SOLUTION, **parts}
 
 
 ROWS = {

@@ -9,12 +9,7 @@ from prism_jax.streams.published.activitywatch import read_activitywatch
 from prism_jax.streams.published.knowu import read_knowu
 
 CLEAN = [
-    {
-        "time": "2026-03-01T07:00:10+08:00",
-        "location": "Mill Lane 3",
-        "action": "She stops the alarm.",
-        "label": "signal",
-    },
+    {"time": "2026-03-01T07:00:10+08:00", "location": "Mill Lane", "action": "She stops the alarm.", "label": "signal"},
     {"time": "2026-03-01T09:30:00+08:00", "location": "Bus 7", "action": "She reads the news.", "label": "signal"},
 ]
 NOISE = {"time": "2026-03-01T08:00:00+08:00", "location": "", "action": "An advert pops up.", "label": "noise"}
@@ -35,7 +30,7 @@ def test_a_noisy_twin_has_the_steps_of_its_log(tmp_path):
     assert [stream.id for stream in found.streams] == ["baker", "baker_noise_25pct"]
     assert {stream.persona for stream in found.streams} == {"baker"}
     assert [event.text for event in noisy.events] == [
-        "She stops the alarm. Location: Mill Lane 3",
+        "She stops the alarm. Location: Mill Lane",
         "An advert pops up.",
         "She reads the news. Location: Bus 7",
     ]
@@ -48,9 +43,7 @@ def test_a_noisy_twin_has_the_steps_of_its_log(tmp_path):
 
 
 def test_a_folder_without_logs_is_named(tmp_path):
-    with pytest.raises(
-        FileNotFoundError, match=r"found no logs of KnowU-Bench, expected files USER.json in the folder"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"found no logs of KnowU-Bench, expected files USER.json"):
         read_knowu(logs(tmp_path))
 
 

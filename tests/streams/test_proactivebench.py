@@ -97,9 +97,8 @@ def test_the_layout_becomes_whole_streams(source, tmp_path):
             events=(
                 Event(time=1717338232.283, text=CODE[0][1], time_text=CODE[0][0]),
                 Event(time=1717338240.5, text=CODE[1][1], time_text=CODE[1][0]),
-                Event(
-                    time=1717338240.5, text=CODE[2][1], time_text=CODE[2][0]
-                ),  # raised to the time of the event before it
+                # raised to the time of the event before it
+                Event(time=1717338240.5, text=CODE[2][1], time_text=CODE[2][0]),
             ),
             steps=(
                 Step(

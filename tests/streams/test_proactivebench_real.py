@@ -92,12 +92,8 @@ def test_the_thirteen_development_streams(data_dir):
         pytest.skip(f"{CHECKOUT} does not hold the 13 development streams")
     streams = load(CHECKOUT, data_dir)
     summaries = summarise(streams)
-    assert {domain: counts.streams for domain, counts in summaries.items()} == {
-        "coding": 5,
-        "synthetic": 3,
-        "writing": 5,
-        "all": 13,
-    }
+    counts = {domain: counts.streams for domain, counts in summaries.items()}
+    assert counts == {"coding": 5, "synthetic": 3, "writing": 5, "all": 13}
     total = summaries["all"]
     assert (total.judgements, total.accept_labels, total.silence_labels, total.steps) == (1_390, 1_148, 242, 253)
     named = {path.stem for path in (CHECKOUT / "dataset/test_data").glob("*_*.json")}

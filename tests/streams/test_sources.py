@@ -31,9 +31,7 @@ def test_an_empty_source_means_the_official_archive(tmp_path, monkeypatch, sourc
 
 @pytest.mark.parametrize(("name", "source"), [("simulator", ""), ("jsonl", "x.jsonl")])
 def test_constant_offers_need_judgements_of_every_offer(name, source):
-    with pytest.raises(
-        ValueError, match=rf"^candidates: found 'constant' with name = '{name}', expected 'listed': only"
-    ):
+    with pytest.raises(ValueError, match=rf"^candidates: found 'constant' with name = '{name}', expected 'listed'"):
         DataConfig(name=name, source=source, candidates="constant")
 
 
@@ -110,17 +108,13 @@ def test_a_stream_in_two_files_is_an_error_that_names_it(three):
 
 @pytest.mark.parametrize("split", ["calibration", "test"])
 def test_curated_streams_are_for_training_only(three, split):
-    streams = [
-        dataclasses.replace(simulate(SimulatorConfig(), 20), curated="the best"),
-        simulate(SimulatorConfig(), 21),
-    ]
+    one, other = (simulate(SimulatorConfig(), number) for number in (20, 21))
+    streams = [dataclasses.replace(one, curated="the best"), other]
     write_streams(three["train_source"], streams)
     assert load_splits(DataConfig(name="jsonl", **three), SimulatorConfig()).train[0].curated == "the best"
     write_streams(three["train_source"], streams[1:])
     write_streams(three[f"{split}_source"], streams[:1])
-    with pytest.raises(
-        ValueError, match=rf"^{split} split, stream 'sim-0-20': found curated rows \(the best\), expected"
-    ):
+    with pytest.raises(ValueError, match=rf"^{split} split, stream 'sim-0-20': found curated rows \(the best\)"):
         load_splits(DataConfig(name="jsonl", **three), SimulatorConfig())
 
 
@@ -148,7 +142,5 @@ def test_sources_are_one_file_or_three(given, message):
 
 def test_a_missing_file_of_one_split_is_named_with_its_key(three, tmp_path):
     three["test_source"] = str(tmp_path / "none.jsonl")
-    with pytest.raises(
-        FileNotFoundError, match=r"none\.jsonl: found no such file, expected in --config\.data\.test_source"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"none\.jsonl: found no such file, expected in .*test_source"):
         load_splits(DataConfig(name="jsonl", **three), SimulatorConfig())

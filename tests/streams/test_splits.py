@@ -111,11 +111,7 @@ def test_calibration_is_a_share_of_the_streams_not_tested():
         (9, {"folds": 1, "fold": 0}, r"^folds: found 1, expected at least 2$"),
         (9, {"folds": 3, "fold": 3}, r"^fold: found 3, expected 0 to 2 \(folds = 3\)$"),
         (9, {"folds": 3, "fold": -1}, r"^fold: found -1, expected 0 to 2 \(folds = 3\)$"),
-        (
-            9,
-            {"folds": 3, "fold": 0, "calibration": 0.0},
-            r"^calibration: found 0\.0, expected a share between 0 and 1$",
-        ),
+        (9, {"folds": 3, "fold": 0, "calibration": 0.0}, r"^calibration: found 0\.0, expected a share between$"),
         (9, {"folds": 3, "fold": 0, "calibration": float("nan")}, r"^calibration: found nan, expected a share"),
         (
             3,
@@ -159,9 +155,7 @@ def test_validation_streams_come_whole_from_the_training_split_alone(domains, sh
 
 def test_a_share_that_leaves_nothing_to_train_on_is_refused():
     one = Splits((_stream("a"),), (_stream("b"),), (_stream("c"),))
-    with pytest.raises(
-        ValueError, match=r"^split train: found no streams beside 1 for validation, .* lower validation = 0.5$"
-    ):
-        with_validation(one, 0.5)
-    with pytest.raises(ValueError, match=r"^validation: found 1.0, expected a share"):
-        with_validation(one, 1.0)
+    too_many = r"^split train: found no streams beside 1 for validation, .* lower validation = 0.5$"
+    for share, message in ((0.5, too_many), (1.0, r"^validation: found 1.0, expected a share")):
+        with pytest.raises(ValueError, match=message):
+            with_validation(one, share)

@@ -14,12 +14,7 @@ SESSION = {"session_id": "session-1", "transcript_path": "/t.jsonl", "cwd": "/w"
 
 def use_of(tool, call, **arguments):
     """The input of a PreToolUse hook."""
-    return SESSION | {
-        "hook_event_name": "PreToolUse",
-        "tool_name": tool,
-        "tool_input": arguments,
-        "tool_use_id": call,
-    }
+    return SESSION | {"hook_event_name": "PreToolUse", "tool_name": tool, "tool_input": arguments, "tool_use_id": call}
 
 
 QUESTION = {"questions": [{"question": "Which branch?", "header": "Branch", "options": [], "multiSelect": False}]}
@@ -43,11 +38,10 @@ def test_no_other_tool_is_asked_about_or_answered(tool, nowhere):
 
 
 def test_nothing_ever_allows_a_tool(client, nowhere):
+    away = Client(nowhere, otherwise="speak")
     for event in ("PreToolUse", "PermissionRequest", "PostToolUse", "Stop", "UserPromptSubmit"):
         for tool in ("AskUserQuestion", "PushNotification", "Bash"):
-            for number, (where, p) in enumerate(
-                [(client, 0.0), (client, 1.0), (Client(nowhere, otherwise="speak"), 0.5)]
-            ):
+            for number, (where, p) in enumerate([(client, 0.0), (client, 1.0), (away, 0.5)]):
                 hook = use_of(tool, f"{event}-{tool}-{number}", message="x") | {"hook_event_name": event}
                 answer = claude_code.answer_of(hook, where, tools=("AskUserQuestion", "Bash"), p_accept=p)
                 denies = event == "PreToolUse" and tool != "PushNotification" and p == 0.0
@@ -56,11 +50,8 @@ def test_nothing_ever_allows_a_tool(client, nowhere):
 
 
 def test_a_refusal_and_an_outage_are_silence(server, nowhere):
-    hook = use_of("AskUserQuestion", "t", **QUESTION)
-    for client, why in [
-        (Client(nowhere), "no answer of the server"),
-        (Client(server.url + "/x"), "the gate cannot decide"),
-    ]:
+    hook, elsewhere = use_of("AskUserQuestion", "t", **QUESTION), Client(server.url + "/x")
+    for client, why in [(Client(nowhere), "no answer of the server"), (elsewhere, "the gate cannot decide")]:
         found = claude_code.answer_of(hook, client, p_accept=0.99)["hookSpecificOutput"]
         assert found["permissionDecision"] == "deny" and why in found["permissionDecisionReason"]
 
@@ -100,16 +91,10 @@ def test_the_command_reads_a_hook_and_prints_the_answer(server, monkeypatch, cap
         (["--url=http://localhost:9", "--otherwise=quiet"], use_of("AskUserQuestion", "t", **QUESTION)),
         (["--url=http://localhost:9", "--token=☕"], use_of("AskUserQuestion", "t", **QUESTION)),
         (["--url=http://localhost:9"], {**use_of("AskUserQuestion", "t"), "tool_input": None}),
-        (
-            ["--url=http://localhost:9", "--tools=AskUserQuestion, PushNotification"],
-            use_of("PushNotification", "t", m="x"),
-        ),
+        (["--url=http://localhost:9", "--tools=Ask, PushNotification"], use_of("PushNotification", "t", m="x")),
         (["--url=http://localhost:9"], "no object"),
         (["--url=http://localhost:9", "--otherwise=speak", "--p_need=0.3"], use_of("AskUserQuestion", "t", **QUESTION)),
-        (
-            ["--url=http://localhost:9", "--otherwise=speak", "--key=NO_SUCH"],
-            use_of("AskUserQuestion", "t", **QUESTION),
-        ),
+        (["--url=http://localhost:9", "--otherwise=speak", "--key=NONE"], use_of("AskUserQuestion", "t", **QUESTION)),
     ],
 )
 def test_whatever_fails_in_the_command_withholds(flags, hook, monkeypatch, capsys):

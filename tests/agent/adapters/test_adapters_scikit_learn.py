@@ -112,9 +112,7 @@ def test_the_population_can_be_learned():
     y = rng.random(480) < 1 / (1 + np.exp(-rate))
     X = np.stack([np.full(480, 0.5), person], 1)
     fitted = personal_calibrator(learn=True).fit(X, y)
-    assert fitted.population_ == layer.fit_population(
-        np.zeros(480), y.astype(float), person.astype(int), calibrated=True
-    )
+    assert fitted.population_ == layer.fit_population(np.zeros(480), y * 1.0, person.astype(int), calibrated=True)
     assert fitted.population_.spread > 1.0
     mine = fitted.predict_proba(np.stack([np.full(40, 0.5), np.arange(40.0)], 1))[:, 1]
     assert np.corrcoef(mine, rate[::12])[0, 1] > 0.8

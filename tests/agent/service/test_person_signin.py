@@ -153,9 +153,8 @@ def test_nobody_sees_another_person_or_tenant(tmp_path, clock):
         for tenant in ("south", "west", "default"):
             assert Visitor(served, Cookie=cookie_of(ada).replace("north", tenant)).ask("/me")[0] == 401
     assert {path.name for path in (tmp_path / "state" / "tenants").iterdir()} == {"north", "south"}
-    with Stateful(
-        tmp_path / "state", tokens=tokens[1:], clock=clock, partitions=1
-    ) as served:  # the north is a tenant no more
+    # The north is a tenant no more.
+    with Stateful(tmp_path / "state", tokens=tokens[1:], clock=clock, partitions=1) as served:
         assert [Visitor(served, Cookie=cookie_of(one)).ask("/me")[0] for one in (ada, other)] == [401, 200]
 
 

@@ -33,9 +33,7 @@ def test_people_are_read_from_several_files_as_judges(tmp_path):
     found = human_of(paths, bare(STREAMS), MOST_EVENTS)
     assert found.judges == tuple(PEOPLE)
     for column, name in enumerate(PEOPLE):
-        verdicts = {
-            (vote.question, vote.stream, vote.step, vote.candidate): (vote.verdict,) for vote in by_person(name)
-        }
+        verdicts = {(one.question, one.stream, one.step, one.candidate): (one.verdict,) for one in by_person(name)}
         alone = judge_ballots(bare(STREAMS), verdicts, [name], MOST_EVENTS)
         assert alone.items == found.items and np.array_equal(alone.verdicts[:, 0], found.verdicts[:, column])
     with pytest.raises(ValueError, match=r"found no vote on these streams, .* with most_events = 1"):
@@ -47,9 +45,7 @@ def test_two_verdicts_of_a_person_on_one_question_name_both_files(tmp_path):
     write_votes(tmp_path / "a.jsonl", votes)
     other = dataclasses.replace(votes[3], verdict=not votes[3].verdict)
     write_votes(tmp_path / "b.jsonl", [other])
-    with pytest.raises(
-        VotesError, match=r"a\.jsonl and .*b\.jsonl: judge: found two verdicts of 'Ada' on one question"
-    ):
+    with pytest.raises(VotesError, match=r"a\.jsonl and .*b\.jsonl: judge: found two verdicts of 'Ada'"):
         human_of([str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")], bare(STREAMS), MOST_EVENTS)
 
 
