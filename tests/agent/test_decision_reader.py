@@ -51,6 +51,10 @@ def agent_on(fake, cache, gate=GATE, **options):
     return Agent(reader, exported)
 
 
+def seen(number, text="x"):
+    return Event(time=float(number), text=text)
+
+
 def asked(body):
     texts = json.dumps([one["content"] for one in body["input"]])
     return [probability_of(texts, one["instructions"]) for one in body["questions"]]
@@ -93,30 +97,26 @@ def test_one_request_per_event_asks_both_questions_and_the_gate_decides(fake, ca
 def test_no_answer_is_silence_with_its_reason_within_the_deadline(fake, cache, fault, deadline, reason):
     agent = agent_on(fake, cache, deadline=deadline)
     fake.always, began = fault, time.monotonic()
-    decision = agent.observe("s", Event(time=0.0, text="x"), OFFERS)
+    decision = agent.observe("s", seen(0), OFFERS)
     assert not decision.spoke and decision.reason.startswith(reason), decision.reason
     assert time.monotonic() - began < 4
     assert ("HTTP 500" in decision.reason) == (fault == 500)
     tally, refused = agent.reader._client.tally, fault in ("refusal", "need alone")
     assert tally.failed == (not refused) and decision.tokens["read"] == refused * 6
     fake.always = None
-    decision = agent.observe("s", Event(time=1.0, text="y"), OFFERS)
+    decision = agent.observe("s", seen(1, "y"), OFFERS)
     assert decision.unanswered is None and [one["content"] for one in fake.asked[-1][1]["input"]] == ["x", "y"]
 
 
 @pytest.mark.parametrize(
     ("status", "hint"),
-    [
-        (401, ", it wants an API key and was sent none, expected .* --key=NAME"),
-        (404, "; the address to state ends before"),
-    ],
+    [(401, ", it wants an API key and was sent none, expected .* --key"), (404, "; the address to state ends before")],
 )
 def test_a_server_that_refuses_every_request_ends_what_waits_for_it_alone(fake, cache, status, hint):
     reader, _ = load_decisions(fake.url, "m", GATE, cache=cache, deadline=2.0)
-    names = [f"s{number}" for number in range(20)]
 
     def observed(time):
-        return reader.observe([(name, Event(time=time, text=name), OFFERS) for name in names])
+        return reader.observe([(f"s{number}", seen(time, f"s{number}"), OFFERS) for number in range(20)])
 
     fake.always = status
     assert all(isinstance(one, Unanswered) for one in observed(0.0)) and len(fake.asked) == 20
@@ -141,21 +141,19 @@ def test_the_pages_request_is_what_is_sent_and_its_answer_is_read(fake, cache, m
     words.write_text(json.dumps({"need": "Is help needed?", "accept": "Accepted: {offer}"}))
     reader, _ = load_decisions(fake.url, "NAME", GATE, cache=cache, questions=words, prompt_cache=False)
     monkeypatch.setattr(fake, "decisions", lambda body, fault: answer)
-    (found,) = reader.observe([("s", Event(time=0.0, text="3 tests fail."), (Candidate(text="Shall I look?"),))])
+    (found,) = reader.observe([("s", seen(0, "3 tests fail."), (Candidate(text="Shall I look?"),))])
     reader.close()
     assert fake.asked == [("/decisions", request)]
     assert (found.z_need, *found.z_accept) == pytest.approx((logit(0.7), logit(0.4))) and found.tokens == 92
 
 
 def test_answers_are_kept_money_is_bounded_and_personal_data_stays(fake, cache):
-    event = Event(time=0.0, text="writes to ann@example.com")
-    priced = {"input_price": 1000.0, "output_price": 1000.0}
-    first = agent_on(fake, cache, **priced)
-    assert first.observe("s", event).unanswered is None
+    event = seen(0, "writes to ann@example.com")
+    for _ in range(2):
+        again = agent_on(fake, cache, input_price=1000.0, output_price=1000.0)
+        assert again.observe("s", event).unanswered is None and len(fake.asked) == 1
     assert "example" not in json.dumps(fake.asked[0][1]) and cache.spent > 0
-    again = agent_on(fake, cache, **priced)
-    assert again.observe("s", event).unanswered is None and len(fake.asked) == 1
-    reason = again.observe("s", Event(time=1.0, text="long " * 300)).reason
+    reason = again.observe("s", seen(1, "long " * 300)).reason
     assert "budget: found" in reason and len(fake.asked) == 1
     for stream in ("s", "never read"):
         again.reader.forget(stream)
@@ -164,7 +162,7 @@ def test_answers_are_kept_money_is_bounded_and_personal_data_stays(fake, cache):
 def test_an_attempt_that_was_late_counts_at_its_most(fake, cache):
     agent = agent_on(fake, cache, deadline=0.3, input_price=1.0, output_price=1.0)
     fake.always = "hang"
-    assert agent.observe("s", Event(time=0.0, text="x")).unanswered is not None
+    assert agent.observe("s", seen(0)).unanswered is not None
     assert cache.spent > 0 and cache._database.execute("SELECT COUNT(*) FROM flights").fetchone() == (0,)
 
 
@@ -193,7 +191,7 @@ def test_what_was_sent_is_awaited_and_kept_whatever_ends_the_batch(fake, cache, 
 def test_system_one_is_asked_by_nouls_and_another_attempt_past_every_cache(fake, cache):
     reader, exported = load_decisions(f"systemone:{fake.url}", "m", GATE, cache=cache, deadline=2.0)
     assert exported.fingerprints["model"] != load_decisions(fake.url, "m", GATE, cache=cache)[1].fingerprints["model"]
-    event, readings = Event(time=0.0, text="x"), []
+    event, readings = seen(0), []
     for stream, attempt in (("a", 0), ("b", 0), ("c", 1), ("d", 1)):
         reader.attempt = attempt
         readings += reader.observe([(stream, event, OFFERS)])
@@ -202,20 +200,18 @@ def test_system_one_is_asked_by_nouls_and_another_attempt_past_every_cache(fake,
     assert [headers.get("Cache-Control") for headers in fake.headers] == [None, "no-cache"]
     assert len({headers["Idempotency-Key"] for headers in fake.headers}) == 2
     assert body["state"] == ["x"] and set(body) == {"model", "state", "questions"}
-    assert {name: one["type"] for name, one in body["questions"].items()} == dict.fromkeys(
-        ("need", "accept_0", "accept_1"), "noul"
-    )
-    words = json.dumps(body["state"])
-    p = [probability_of(words, one["instructions"]) for one in body["questions"].values()]
+    assert list(body["questions"]) == ["need", "accept_0", "accept_1"]
+    assert {one["type"] for one in body["questions"].values()} == {"noul"}
+    p = [probability_of(json.dumps(body["state"]), one["instructions"]) for one in body["questions"].values()]
     assert (readings[0].z_need, *readings[0].z_accept) == pytest.approx(logit(p), rel=1e-9)
     fake.always = "wrong"
-    (unanswered,) = reader.observe([("e", Event(time=0.0, text="y"), OFFERS)])
+    (unanswered,) = reader.observe([("e", seen(0, "y"), OFFERS)])
     assert "gave no answer (gave up after" in unanswered.reason
 
 
 def test_more_questions_than_one_request_takes_are_several(fake, cache):
     offers = tuple(Candidate(text=f"offer {number}") for number in range(70))
-    decision = agent_on(fake, cache).observe("s", Event(time=0.0, text="x"), offers)
+    decision = agent_on(fake, cache).observe("s", seen(0), offers)
     assert [len(body["questions"]) for _, body in fake.asked] == [64, 7]
     wanted = [p for _, body in fake.asked for p in asked(body)]
     assert (decision.fast.raw_need, *decision.fast.raw_accept) == pytest.approx(wanted, rel=1e-9)
@@ -225,7 +221,7 @@ def test_the_words_of_the_questions_are_the_users_to_change(fake, cache, tmp_pat
     path = tmp_path / "questions.json"
     path.write_text('{"accept": "Take it? {offer}"}')
     agent = agent_on(fake, cache, questions=path)
-    agent.observe("s", Event(time=0.0, text="x"), OFFERS)
+    agent.observe("s", seen(0), OFFERS)
     assert fake.asked[0][1]["questions"][1]["instructions"] == "Take it? Look at the failing test?"
     assert agent.fingerprints["config"] != agent_on(fake, cache).fingerprints["config"]
 
@@ -266,7 +262,7 @@ def test_a_servers_answers_lie_in_each_tenants_store_and_go_with_a_deletion(fake
         agents.open(["north", "south"])
 
         def decide(tenant, stream, person, text="x"):
-            item = Observation(stream, Event(time=0.0, text=text), OFFERS, person=person)
+            item = Observation(stream, seen(0, text), OFFERS, person=person)
             return agents.answer([Asked(tenant, EVENTS, Events((item,)))])[0][0]["p_need"]
 
         def kept():
@@ -303,14 +299,3 @@ def test_a_server_without_a_state_asks_the_model_too_and_calibrates_its_answers(
         found = [answer.p_accept[offer] for offer in OFFERS]
         assert found == pytest.approx(apply_map(gate.accept or Temperature(1.0), np.array(p_accept)))
     assert len(fake.asked) == 1, "one request asks everything, and its answer is kept"
-
-
-def test_neither_key_nor_text_follows_a_redirect_to_another_host(fake, cache, monkeypatch):
-    monkeypatch.setenv("DECISIONS_KEY", "secret")
-    other = Fake("decisions", None)
-    agent = agent_on(fake, cache, key="DECISIONS_KEY", input_price=1.0, output_price=1.0)
-    fake.elsewhere, fake.always = other.url, "redirect"
-    decision = agent.observe("s", Event(time=1.0, text="it fails"), OFFERS)
-    assert "where nothing was sent" in decision.reason and not other.asked
-    agent.reader.close()
-    other.close()

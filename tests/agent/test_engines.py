@@ -75,6 +75,24 @@ def reader_of(stack):
     return make
 
 
+@pytest.fixture
+def warm(folder, reader_of):
+    """Makes readers of the export by engines, which have compared them with it."""
+
+    def make(fake, folder=folder, **options):
+        reader, _ = reader_of(folder, fake, **options)
+        reader.warm_up()
+        return reader
+
+    return make
+
+
+def read(reader, number, offers=OFFERS):
+    """The reading of an event of one stream."""
+    (found,) = reader.observe([("s", event(number), offers)])
+    return found
+
+
 def event(number, text=None):
     return Event(time=60.0 * number, text=text or f"event {number}: the parser fails")
 
@@ -88,6 +106,12 @@ def expected(template, events, candidates):
     head = template.head()
     prompts = [[*trunk, *head], *([*trunk, *head, *template.leaf(offer)] for offer in candidates)]
     return [log_odds_of(prompt) for prompt in prompts]
+
+
+def assert_read(found, template, numbers, offers=OFFERS):
+    """Asserts that a reading is what a fake engine gives after the events of these numbers."""
+    wanted = expected(template, [event(number) for number in numbers], offers)
+    np.testing.assert_allclose([found.z_need, *found.z_accept], wanted, atol=1e-6)
 
 
 def test_every_shape_gives_the_log_odds_of_the_templates_own_ids(folder, template, fake, reader_of):
@@ -116,36 +140,29 @@ def test_every_shape_gives_the_log_odds_of_the_templates_own_ids(folder, templat
         ("cut", r"/\S+: found a prompt of \d+ tokens, expected the \d+ that were sent"),
     ],
 )
-def test_an_answer_that_cannot_be_used_is_silence_with_its_reason(folder, template, fake, fault, message, reader_of):
+def test_an_answer_that_cannot_be_used_is_silence_with_its_reason(template, fake, fault, message, warm):
     """The event stays in its stream; the next one is read as if there had been an answer."""
-    reader, _ = reader_of(folder, fake)
-    reader.warm_up()
+    reader = warm(fake)
     fake.faults = [None, fault]  # of the event's slots, the second
-    (found,) = reader.observe([("s", event(0), OFFERS)])
+    found = read(reader, 0)
     assert isinstance(found, Unanswered)
     assert re.fullmatch(rf"the engine gave no answer \({message}.*\)", found.reason), found.reason
-    (found,) = reader.observe([("s", event(1), OFFERS)])
-    wanted = expected(template, [event(0), event(1)], OFFERS)
-    np.testing.assert_allclose([found.z_need, *found.z_accept], wanted, atol=1e-6)
+    assert_read(read(reader, 1), template, [0, 1])
 
 
-def test_neither_key_nor_text_follows_a_redirect_to_another_host(folder, template, fake, monkeypatch, reader_of, start):
+def test_neither_key_nor_text_follows_a_redirect_to_another_host(fake, monkeypatch, warm, start):
     monkeypatch.setenv("ENGINE_KEY", "secret")
-    other = start(fake.shape)
-    reader, _ = reader_of(folder, fake, key="ENGINE_KEY")
-    reader.warm_up()
+    other, reader = start(fake.shape), warm(fake, key="ENGINE_KEY")
     fake.elsewhere, fake.always = other.url, "redirect"
-    (found,) = reader.observe([("s", event(0), OFFERS)])
+    found = read(reader, 0)
     assert isinstance(found, Unanswered) and "where nothing was sent" in found.reason and not other.asked
 
 
 @pytest.mark.usefixtures("soon")
-def test_busy_and_broken_answers_are_asked_again(folder, template, fake, reader_of):
-    reader, _ = reader_of(folder, fake)
-    reader.warm_up()
+def test_busy_and_broken_answers_are_asked_again(template, fake, warm):
+    reader = warm(fake)
     fake.faults = [429, "half", 503, None, 500]
-    (found,) = reader.observe([("s", event(0), OFFERS)])
-    np.testing.assert_allclose([found.z_need, *found.z_accept], expected(template, [event(0)], OFFERS), atol=1e-6)
+    assert_read(read(reader, 0), template, [0])
 
 
 @pytest.mark.usefixtures("soon")
@@ -178,73 +195,66 @@ def test_a_dead_engine_is_silence_within_the_deadline_and_comes_back_without_a_r
 
 @pytest.mark.usefixtures("soon")
 @pytest.mark.parametrize("how", ["killed", "restarted", "503", "another name"])
-def test_an_engine_that_is_exchanged_between_two_answers_is_not_believed(folder, template, fake, how, reader_of, start):
+def test_an_engine_that_is_exchanged_between_two_answers_is_not_believed(fake, how, warm, start):
     """Killed and replaced on its port, behind a proxy that says 503 meanwhile, or behind one that says nothing."""
-    reader, _ = reader_of(folder, fake)
     fake.names = itertools.repeat("served")
-    reader.warm_up()
-    assert isinstance(reader.observe([("s", event(0), OFFERS)])[0], FastReading)
+    reader = warm(fake)
+    assert isinstance(read(reader, 0), FastReading)
     if how in ("killed", "restarted"):
         fake.close()
         fake = start(fake.shape, fake.port)
     fake.faults = [None, 503] if how == "503" else []
     fake.names = itertools.repeat("other" if how == "another name" else "served")
     fake.shift = 3.0 * (how != "restarted")
-    (found,) = reader.observe([("s", event(1), OFFERS)])
+    found = read(reader, 1)
     if how != "restarted":
         assert isinstance(found, Unanswered) and "sample: found log-odds up to 3" in found.reason
-        (found,) = reader.observe([("s", event(2), OFFERS)])
-        assert isinstance(found, Unanswered), "nor later"
+        assert isinstance(read(reader, 2), Unanswered), "nor later"
         fake.shift = 0.0
-        (found,) = reader.observe([("s", event(3), OFFERS)])
+        found = read(reader, 3)
     assert isinstance(found, FastReading), "the same weights are the same engine"
     asked = len(fake.asked)
-    assert isinstance(reader.observe([("s", event(4), OFFERS)])[0], FastReading)
+    assert isinstance(read(reader, 4), FastReading)
     assert len(fake.asked) == asked + 1 + len(OFFERS), "what is known is not compared again"
 
 
-def test_an_engine_of_many_names_or_of_a_new_one_without_a_sample_is_not_believed(
-    folder, template, tmp_path, reader_of, start
-):
+def test_an_engine_of_many_names_or_of_a_new_one_without_a_sample_is_not_believed(template, tmp_path, warm, start):
     fake = start("vllm")
-    reader, _ = reader_of(folder, fake)
-    reader.warm_up()
+    reader = warm(fake)
     fake.names = (f"m{number}\x1b[2J\n" for number in itertools.count())
-    (found,) = reader.observe([("s", event(0), OFFERS)])
-    assert "(model: found answers of m0\\x1b[2J, m1\\x1b[2J, m2\\x1b[2J, expected one name: the" in found.reason
-    reader, _ = reader_of(export(tmp_path / "bare", template), fake)
+    names = "m0\\x1b[2J, m1\\x1b[2J, m2\\x1b[2J"
+    assert f"(model: found answers of {names}, expected one name: the" in read(reader, 0).reason
     fake.names = iter(())
-    reader.warm_up()
-    assert isinstance(reader.observe([("s", event(0), OFFERS)])[0], FastReading)
+    reader = warm(fake, export(tmp_path / "bare", template))
+    assert isinstance(read(reader, 0), FastReading)
     fake.close()
     fake = start("vllm", fake.port)
     fake.about = lambda path, about=fake.about: {"data": [about(path)["data"][0] | {"id": "other"}]}
-    (found,) = reader.observe([("s", event(1), OFFERS)])
-    assert "sample: found other served, expected served as before" in found.reason
-    fake.about = type(fake).about.__get__(fake)
+    assert "sample: found other served, expected served as before" in read(reader, 1).reason
+
+
+def test_an_engine_without_a_sample_keeps_the_name_of_its_first_answer(template, tmp_path, reader_of, start):
+    fake = start("vllm")
     reader, _ = reader_of(export(tmp_path / "other", template), fake)
-    for number, (name, said) in enumerate((("m1", None), ("m2", "sample: found m2 served, expected m1 as before"))):
-        fake.names = itertools.repeat(name)
-        (found,) = reader.observe([("s", event(number), OFFERS)])
-        assert isinstance(found, FastReading) if said is None else said in found.reason
+    fake.names = itertools.repeat("m1")
+    assert isinstance(read(reader, 0), FastReading)
+    fake.names = itertools.repeat("m2")
+    assert "sample: found m2 served, expected m1 as before" in read(reader, 1).reason
 
 
-def test_another_model_is_refused_before_the_first_event(folder, template, fake, monkeypatch, tmp_path, reader_of):
-    monkeypatch.setattr(fake, "ids", lambda text: [1, 2])
-    reader, _ = reader_of(folder, fake)
-    with pytest.raises(EngineError, match=r"slots\.need: found the ids \[1, 2\] for 'Needed:' in served, expected \["):
-        reader.warm_up()
-    monkeypatch.undo()
+def test_another_model_is_refused_before_the_first_event(template, fake, monkeypatch, tmp_path, reader_of, warm):
+    with monkeypatch.context() as patch:
+        patch.setattr(fake, "ids", lambda text: [1, 2])
+        with pytest.raises(EngineError, match=r"slots\.need: found the ids \[1, 2\] for 'Needed:' in served, expected"):
+            warm(fake)
     sample = [{"ids": template.system(), "log_odds": log_odds_of(template.system()) + 1.5}]
-    reader, _ = reader_of(export(tmp_path / "other", template, sample), fake)
     with pytest.raises(EngineError, match=r"sample: found log-odds up to 1\.5 away from the export's"):
-        reader.warm_up()
-    reader, _ = reader_of(folder, fake, context=2 * CONTEXT)
+        warm(fake, export(tmp_path / "other", template, sample))
     with pytest.raises(EngineError, match=rf"--context: found {2 * CONTEXT}, expected at most 10\d\d"):
-        reader.warm_up()
+        warm(fake, context=2 * CONTEXT)
     fake.always = 404
     with pytest.raises(EngineError, match=rf"^--engine: {fake.url}: /\S+: HTTP 404"):
-        reader_of(folder, fake)[0].warm_up()
+        warm(fake)
     (folder_changed := export(tmp_path / "changed", template)).joinpath("tokenizer.json").write_text("{}")
     with pytest.raises(DigestError, match=r"tokenizer\.json: found a missing, changed or unlisted file"):
         reader_of(folder_changed, fake)
@@ -287,12 +297,9 @@ def test_trunks_are_those_of_the_live_reader_whoever_shares_the_batch(
     assert reader.history("a") == history
 
 
-def test_a_deadline_begins_with_an_events_turn_and_a_server_that_hangs_costs_a_batch_one(
-    folder, template, reader_of, start
-):
+def test_a_deadline_begins_with_an_events_turn_and_a_server_that_hangs_costs_a_batch_one(warm, start):
     fake = start("llamacpp")
-    reader, _ = reader_of(folder, fake, deadline=0.5)
-    reader.warm_up()
+    reader = warm(fake, deadline=0.5)
     items = [(f"s{number}", event(number), OFFERS[:1]) for number in range(20)]
     fake.always = "slow"
     assert all(isinstance(one, FastReading) for one in reader.observe(items))  # two at once, one second in all
@@ -317,18 +324,16 @@ def test_slots_are_kept_and_the_idlest_stream_gives_its_own():
     assert slots.take("e") in first.values()  # one more than it has slots, as after an exchange of the engine
 
 
-def test_infinite_counts_and_what_a_server_says_are_no_reason_with_texts(folder, template, reader_of, start):
+def test_infinite_counts_and_what_a_server_says_are_no_reason_with_texts(warm, start):
     fake = start("llamacpp")
-    reader, _ = reader_of(folder, fake, deadline=0.5)
-    reader.warm_up()
+    reader = warm(fake, deadline=0.5)
     fake.faults = ["infinite"]
-    (found,) = reader.observe([("s", event(0), OFFERS[:1])])
-    assert found.reason == (
-        "the engine gave no answer (/completion: found another answer than expected (OverflowError): it needs "
-        "post_sampling_probs and n_probs)"
+    words = (
+        "(/completion: found another answer than expected (OverflowError): it needs post_sampling_probs and n_probs)"
     )
+    assert read(reader, 0, OFFERS[:1]).reason == f"the engine gave no answer {words}"
     fake.always = 500
-    (found,) = reader.observe([("s", event(1), OFFERS[:1])])
+    found = read(reader, 1, OFFERS[:1])
     assert found.reason == "the engine gave no answer (HTTP 500)" and found.tokens > 0
 
 
@@ -456,17 +461,13 @@ def test_quantised_weights_move_log_odds_and_few_decisions(smollm2_gguf, port, t
         reader.warm_up()
         jitter = reader.jitter()
         found, ours = slots_of(reader, live, 100).T
-    away = np.abs(found - ours)
-    flips = {share: np.mean((found >= cut) != (ours >= cut)) for share, cut in quartiles(ours)}
+    away, quartiles = np.abs(found - ours), [(share, np.quantile(ours, share)) for share in (0.25, 0.5, 0.75)]
+    flips = {share: np.mean((found >= cut) != (ours >= cut)) for share, cut in quartiles}
     with capsys.disabled():
         print(f"\n{said[-1]}\n{jitter}\n{found.size} slots: mean {away.mean():.3f}, most {away.max():.3f} away")
         print(", ".join(f"{flip:.1%} flip at the {share:.0%} quantile" for share, flip in flips.items()))
     assert away.max() < 1.0
     assert all(flip < 0.2 for flip in flips.values())
-
-
-def quartiles(values):
-    return [(share, np.quantile(values, share)) for share in (0.25, 0.5, 0.75)]
 
 
 @pytest.mark.study
@@ -476,24 +477,21 @@ def test_kills_of_agent_and_engine_lose_no_record_and_make_none_of_half_an_answe
     (tmp_path / "in.jsonl").write_text(lines(9 * most))
     records = tmp_path / "out.jsonl"
     command = [sys.executable, "-m", "prism_jax", "agent", f"--model={folder}", f"--context={CONTEXT}", "--deadline=5"]
-    command += [
-        f"--engine=llamacpp:http://127.0.0.1:{port}",
-        f"--input={tmp_path / 'in.jsonl'}",
-        f"--records={records}",
-        f"--state={tmp_path / 'state'}",
-    ]
-    command += ["--batch=1"]
+    command += [f"--engine=llamacpp:http://127.0.0.1:{port}", f"--input={tmp_path / 'in.jsonl'}", "--batch=1"]
+    command += [f"--records={records}", f"--state={tmp_path / 'state'}"]
     draw, kills = random.Random(1), 0
 
     def running():
         return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=environment)
 
+    def written():
+        return records.read_bytes().count(b"\n") if records.exists() else 0
+
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}
     while kills < most:
         with llama_server(path, port, slots=3, kind="exact") as server, running() as agent:
-            before = records.read_bytes().count(b"\n") if records.exists() else 0
-            goal = before + draw.randint(2, 7)
-            while (records.read_bytes().count(b"\n") if records.exists() else 0) < goal and agent.poll() is None:
+            goal = written() + draw.randint(2, 7)
+            while written() < goal and agent.poll() is None:
                 time.sleep(0.02)
             if kills % 2:
                 server.send_signal(signal.SIGKILL)  # what it was asked meanwhile is silence

@@ -91,11 +91,18 @@ def test_each_record_leaves_as_soon_as_its_line_has_come_and_nothing_of_training
     assert not [name for name in loaded if name.startswith(("prism_jax.training", "prism_jax.evaluation"))]
 
 
-def test_the_first_bad_line_stops_after_the_records_before_it(serving, files, tmp_path):
+@pytest.fixture
+def settings(files, tmp_path):
+    """The flags of an agent with a state."""
+    model, source, _ = files
+    return dict(model=model, input=source, state=tmp_path / "state")
+
+
+def test_the_first_bad_line_stops_after_the_records_before_it(serving, files, settings):
     model, source, records = files
     lines = source.read_bytes().splitlines(keepends=True)
     source.write_bytes(b"".join([*lines[:20], b'{"stream": "s0", "time": NaN, "text": "x"}\n', *lines[20:]]))
-    settings = dict(model=model, input=source, records=records, state=tmp_path / "state")
+    settings |= dict(records=records)
     error, _, _ = serving(**settings)
     assert error == f"{source}:21: time: found the number nan, expected a number of seconds"
     assert len(told(records.read_bytes())) == 20
@@ -162,8 +169,8 @@ def test_an_event_that_the_reader_refuses_stops_nobody_else(tmp_path):
     assert [message.split(": ")[1] for message in said] == ["in:5", "in:6", "in:7"]
 
 
-def test_no_canary_reaches_records_or_messages(serving, tmp_path):
-    model, source, records = write(tmp_path / "model"), tmp_path / "in.jsonl", tmp_path / "records.jsonl"
+def test_no_canary_reaches_records_or_messages(serving, files, settings):
+    model, source, records = files
     canary = " ".join(CANARIES)
     rows = [
         {"stream": "s", "time": 0, "text": canary, "candidates": [f"Write {canary}", None]},
@@ -175,9 +182,7 @@ def test_no_canary_reaches_records_or_messages(serving, tmp_path):
         {"stream": canary, "time": 0, "text": "x", "costs": canary},
     ]
     source.write_bytes(encoded(rows) + f'{{"a": 1, "a": "{canary}"}}\n{{{canary}'.encode())
-    arguments = dict(model=model, input=source, records=records, state=tmp_path / "state")
-    arguments |= dict(keep_texts=True, critical_pattern=[".*"])
-    error, out, err = serving(**arguments, skip_bad=True)
+    error, out, err = serving(**settings, records=records, keep_texts=True, critical_pattern=[".*"], skip_bad=True)
     assert error is None and err.count("skipped: ") == 8
     shown = records.read_bytes() + out + err.encode()
     assert not [one for one in CANARIES if one.encode() in shown]
@@ -197,6 +202,21 @@ class Killed(BaseException):
     """Stands for the death of the process."""
 
 
+def dies(method, count, *, after):
+    """A method that is the last thing of the process when it is called so many times: it is done `after` it, or not."""
+    left = [count]
+
+    def called(self, *arguments):
+        left[0] -= 1
+        if left[0] == 0 and not after:
+            raise Killed
+        method(self, *arguments)
+        if left[0] == 0:
+            raise Killed
+
+    return called
+
+
 @pytest.mark.parametrize("kept", [True, False])
 def test_an_agent_that_dies_at_any_commit_or_record_goes_on_with_the_same_input(
     serving, files, tmp_path, monkeypatch, kept
@@ -208,20 +228,6 @@ def test_an_agent_that_dies_at_any_commit_or_record_goes_on_with_the_same_input(
     whole = serving(**settings)[1]
     settings |= dict(records=records, state=tmp_path / "state")
     commit, write, died = Partition.commit, RecordsFile.write, 0
-
-    def dies(method, count, *, after):
-        left = [count]
-
-        def called(self, *arguments):
-            left[0] -= 1
-            if left[0] == 0 and not after:
-                raise Killed
-            method(self, *arguments)
-            if left[0] == 0:
-                raise Killed
-
-        return called
-
     for i in range(9):
         with monkeypatch.context() as patch:
             patch.setattr(Partition, "commit", dies(commit, 3 + i % 3, after=i % 2 == 0) if i % 3 else commit)
@@ -242,11 +248,12 @@ def test_an_agent_that_dies_at_any_commit_or_record_goes_on_with_the_same_input(
     assert plain(records.read_bytes()) == plain(whole)
 
 
-def test_a_state_goes_on_behind_the_lines_that_it_has_and_its_file_gets_what_it_lacks(serving, files, tmp_path):
+def test_a_state_goes_on_behind_the_lines_that_it_has_and_its_file_gets_what_it_lacks(
+    serving, files, settings, tmp_path
+):
     model, source, records = files
     lines = source.read_bytes().splitlines(keepends=True)
     whole = serving(model=model, input=source)[1]
-    settings = dict(model=model, input=source, state=tmp_path / "state")
     source.write_bytes(b"".join(lines[:30])[:-1])  # the last line has no end yet
     assert plain(serving(**settings)[1]) == plain(whole)[:30]
     source.write_bytes(b"".join(lines))
@@ -263,19 +270,12 @@ def test_a_state_goes_on_behind_the_lines_that_it_has_and_its_file_gets_what_it_
     assert error.startswith(f"{records}:{len(lines) + 1}: found a record behind the {len(lines)} that the state has")
 
 
-def test_a_file_is_known_to_the_state_before_anybody_is_in_it(serving, files, tmp_path, monkeypatch):
-    model, source, records = files
+def test_a_file_is_known_to_the_state_before_anybody_is_in_it(serving, files, settings, tmp_path, monkeypatch):
+    _, source, records = files
     source.write_bytes(encoded(with_people(lines_of(9))))
-    settings = dict(model=model, input=source, state=tmp_path / "state")
     assert serving(**settings)[0] is None
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        write = RecordsFile.write
-
-        def dies(self, line):
-            write(self, line)
-            raise Killed
-
-        patch.setattr(RecordsFile, "write", dies)
+        patch.setattr(RecordsFile, "write", dies(RecordsFile.write, 1, after=True))
         serving(**settings, records=records)
     with store_of_one(tmp_path / "state") as store:
         assert b"person of s0" in records.read_bytes()
@@ -305,36 +305,32 @@ def test_standard_input_goes_on_where_the_caller_does(serving, files, tmp_path, 
         assert "found no texts of its events, from which it would be read again" in found[1][0]
 
 
-def test_refused_lines_at_the_end_are_reported_once(serving, files, tmp_path):
-    model, source, _ = files
-    settings = dict(model=model, input=source, state=tmp_path / "state", skip_bad=True)
+def test_refused_lines_at_the_end_are_reported_once(serving, files, settings):
+    _, source, _ = files
     source.write_bytes(source.read_bytes() + b"no event\n")
-    assert f"skipped: {source}:" in serving(**settings)[2]
-    assert "skipped: " not in serving(**settings)[2]
+    assert f"skipped: {source}:" in serving(**settings, skip_bad=True)[2]
+    assert "skipped: " not in serving(**settings, skip_bad=True)[2]
 
 
 @pytest.mark.parametrize("change", [(b"event 8", b"event 9"), (b"event 8", b"event eight"), (b"}", b"} ")])
-def test_another_input_than_the_one_that_was_decided_on_is_refused(serving, files, change, tmp_path):
-    model, source, records = files
-    settings = dict(model=model, input=source, records=records, state=tmp_path / "state")
-    assert serving(**settings)[0] is None
+def test_another_input_than_the_one_that_was_decided_on_is_refused(serving, files, settings, change):
+    _, source, records = files
+    assert serving(**settings, records=records)[0] is None
     before, count = records.read_bytes(), source.read_bytes().count(b"\n")
     source.write_bytes(source.read_bytes().replace(*change))
-    error, _, _ = serving(**settings)
+    error, _, _ = serving(**settings, records=records)
     assert error.startswith(f"{source}: found other lines than the {count} that were decided on")
     assert records.read_bytes() == before
 
 
-def test_the_state_of_a_server_is_not_an_agents(serving, files, tmp_path):
-    model, source, _ = files
+def test_the_state_of_a_server_is_not_an_agents(serving, settings, tmp_path):
     StateStore(tmp_path / "state" / "tenants" / "default").close()
-    error, _, _ = serving(model=model, input=source, state=tmp_path / "state")
-    assert "found 256 partitions, expected one" in error
+    assert "found 256 partitions, expected one" in serving(**settings)[0]
 
 
-def test_replay_of_a_file_repeats_it_and_writes_a_whole_file_or_none(serving, files, tmp_path):
-    model, source, records = files
-    serving(model=model, input=source, records=records, state=tmp_path / "state")
+def test_replay_of_a_file_repeats_it_and_writes_a_whole_file_or_none(serving, files, settings, tmp_path):
+    _, _, records = files
+    serving(**settings, records=records)
     error, out, err = serving(replay=records)
     assert (error, out) == (None, records.read_bytes()) and ", 0 changed, " in err
     other = tmp_path / "other.jsonl"
@@ -401,8 +397,7 @@ def test_bad_flags_are_one_line(files, case):
     done = forked.run(COMMAND, *given)
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("error: ") and message in last
-    assert "Traceback" not in done.stderr
+    assert last.startswith("error: ") and message in last and "Traceback" not in done.stderr
 
 
 def with_people(lines):
@@ -452,13 +447,12 @@ def test_a_ringing_alarm_is_reported_by_number_once(tmp_path):
     )
 
 
-def test_flags_about_people_need_a_store_and_good_values(serving, files, tmp_path):
-    model, source, _ = files
-    run = dict(model=model, input=source)
-    assert serving(**run, recalibrate=True)[0].startswith("--recalibrate: found it without --state")
-    assert serving(**run, state=tmp_path / "p", alarm=0.9)[0].startswith("--alarm: found 0.9, expected a probability")
+def test_flags_about_people_need_a_store_and_good_values(serving, settings, tmp_path):
+    without = settings | dict(state=None)
+    assert serving(**without, recalibrate=True)[0].startswith("--recalibrate: found it without --state")
+    assert serving(**settings, alarm=0.9)[0].startswith("--alarm: found 0.9, expected a probability")
     population = tmp_path / "population.json"
     population.write_text('{"scale": 1.0, "bias": 0.0, "spread": -1.0, "drift": 0.0}')
     message = f"{population}: spread: found -1.0, expected a number from 1e-09 to 100"
-    assert serving(**run, state=tmp_path / "p", population=population)[0] == message
-    assert not (tmp_path / "p").exists()
+    assert serving(**settings, population=population)[0] == message
+    assert not (tmp_path / "state").exists()

@@ -39,16 +39,6 @@ def read_live(reader):
     return found
 
 
-def test_live_signals_are_those_of_the_whole_stream(probe):
-    """Two streams side by side, event by event, against one prediction of each."""
-    reader = ProbeReader(probe)
-    assert isinstance(reader, Reader)
-    found = read_live(reader)
-    for stream in STREAMS:
-        for z, p in zip(found[stream.id], probe.predict(StreamInputs(describe(stream))), strict=True):
-            np.testing.assert_allclose(special.expit(z), p, atol=1e-12)
-
-
 def long_stream(count):
     """One to sixty offers at every event; some texts are longer than what is read of them; words come and go."""
     rng = np.random.default_rng(0)

@@ -147,16 +147,6 @@ def test_a_server_that_starts_again_goes_on_where_it_was(tmp_path, start):
     assert answers == [running.ask("/v1/streams/s/events", seen(n, person="ada"))[1] for n in range(4)]
 
 
-def test_many_callers_at_once_lose_nothing_and_double_nothing(served):
-    def call(stream):
-        return [served.ask(f"/v1/streams/s{stream}/events", seen(n, person=f"p{stream % 3}"))[0] for n in range(6)]
-
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        assert {status for own in pool.map(call, range(8)) for status in own} == {200}
-    found = records(served)
-    assert sorted((one["stream"], one["event"]) for one in found) == [(f"s{s}", n) for s in range(8) for n in range(6)]
-
-
 def test_another_tenants_streams_people_and_records_do_not_exist(tmp_path, start):
     served = start(tokens=[("north", "first-token"), ("south", "second-token")])
 
