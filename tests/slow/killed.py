@@ -41,13 +41,23 @@ def finish(begin):
     assert process.exitcode == 0
 
 
-def assert_none_paid_twice(endpoint, concurrency):
-    """Checks what docs/judges.md promises of kills, for servers that honour `Idempotency-Key` and for others.
+def kill_and_finish(begin, endpoint, outputs, concurrency):
+    """Kills processes that do a job, lets the last one end it, and checks what docs/judges.md promises of kills.
+
+    None of the outputs is there before the end, and no answer is billed twice: neither by servers that honour
+    `Idempotency-Key`, as the fake endpoint does, nor, but for what was under way at a kill, by others.
 
     Args:
-      endpoint: The fake endpoint, which honours it.
+      begin: Starts a process.
+      endpoint: The fake endpoint.
+      outputs: Paths of what the job writes.
       concurrency: Most requests that were under way at once, over all models.
     """
+    for _ in kill_again_and_again(begin, endpoint):
+        assert not any(path.exists() for path in outputs)
+    answered = endpoint.billed.total()
+    finish(begin)
     assert max(endpoint.billed.values()) == 1
     repeated = endpoint.answered.total() - len(endpoint.answered)
     assert repeated <= KILLS * concurrency, "only what was under way at a kill is asked again"
+    assert 0 < answered < endpoint.billed.total(), "the kills must have fallen into the work"

@@ -2,7 +2,7 @@
 
 import pytest
 from judged_streams import bare, labelled
-from killed import assert_none_paid_twice, finish, kill_again_and_again
+from killed import kill_and_finish
 from separate import start
 from test_judging import minds, panel
 
@@ -29,12 +29,7 @@ def test_killed_judging_resumes_where_it_was(tmp_path):
         def begin():
             return start(judge, config, str(tmp_path / "streams.jsonl"), str(votes))
 
-        for _ in kill_again_and_again(begin, endpoint):
-            assert not votes.exists()
-        answered = endpoint.billed.total()
-        finish(begin)
-        assert_none_paid_twice(endpoint, concurrency=3 * 8)
-        assert 0 < answered < endpoint.billed.total(), "the kills must have fallen into the work"
+        kill_and_finish(begin, endpoint, [votes], concurrency=3 * 8)
     with FakeEndpoint(by_model(minds(streams)), Faults(malformed=0.1)) as endpoint:
         folder = tmp_path / "whole"
         folder.mkdir()

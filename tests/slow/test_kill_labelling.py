@@ -4,7 +4,7 @@ import json
 
 import pytest
 from etils import epath
-from killed import assert_none_paid_twice, finish, kill_again_and_again
+from killed import finish, kill_and_finish
 from separate import start
 
 from prism_jax.commands.labelling import label_file
@@ -54,12 +54,7 @@ def test_killed_labelling_resumes_where_it_was(users, tmp_path):
         def begin():
             return start(label, config, str(source), str(output), str(rows))
 
-        for _ in kill_again_and_again(begin, endpoint):
-            assert not output.exists() and not rows.exists()
-        answered = endpoint.billed.total()
-        finish(begin)
-        assert_none_paid_twice(endpoint, concurrency=8)
-        assert 0 < answered < endpoint.billed.total(), "the kills must have fallen into the work"
+        kill_and_finish(begin, endpoint, [output, rows], concurrency=8)
         sent = endpoint.received.total()
         finish(begin)
         assert endpoint.received.total() == sent, "a finished job is replayed from the cache"
@@ -89,12 +84,7 @@ def test_a_killed_agent_of_proactivebench_leaves_no_folder_and_resumes(users, tm
         def begin():
             return start(as_agent, config, source, out)
 
-        for _ in kill_again_and_again(begin, endpoint):
-            assert not (tmp_path / "killed").exists()
-        answered = endpoint.billed.total()
-        finish(begin)
-        assert_none_paid_twice(endpoint, concurrency=8)
-        assert 0 < answered < endpoint.billed.total(), "the kills must have fallen into the work"
+        kill_and_finish(begin, endpoint, [tmp_path / "killed"], concurrency=8)
         sent = endpoint.received.total()
         as_agent(config, source, whole)
         assert endpoint.received.total() == sent, "the conversations are the same to the last turn"
