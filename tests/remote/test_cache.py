@@ -1,5 +1,6 @@
 """The cache file: what it keeps, how processes share it, and that the budget holds."""
 
+import dataclasses
 import os
 import random
 import shutil
@@ -29,7 +30,7 @@ def test_an_answer_comes_back_as_it_was_stored(tmp_path):
         cache.settle("k", answer)
     with Cache(tmp_path / "deep" / "c.sqlite") as cache:
         found = cache.get("k")
-        assert found == Answer(**(vars(answer) | {"cached": True}))
+        assert found == dataclasses.replace(answer, cached=True)
         assert cache.get("other") is None
         assert cache.spent == 0.25
 
@@ -124,7 +125,7 @@ def written(request, tmp_path):
 def test_a_cache_of_the_first_version_is_kept(written):
     for _ in range(2):
         with Cache(written, budget=1.0) as cache:
-            assert cache.get("k") == answer_of("k", text="a")._replace(cached=True)
+            assert cache.get("k") == dataclasses.replace(answer_of("k", text="a"), cached=True)
             assert cache.spent == 0.75
     with Cache(written, budget=1.0) as cache:
         assert cache.claim("f", 0.05, True).resent

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 
 import jaxtyping
 import numpy as np
@@ -20,6 +21,16 @@ def draw(count, logging="policy", config=CONFIG, first=0):
         return [simulate(config, index, logging) for index in range(first, first + count)]
     finally:
         jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@functools.cache
+def patterns(module, domain):
+    """A regular expression for each phrase of a domain, with the kind of event that it describes."""
+    return [
+        (re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+)", re.escape(phrase))), kind)
+        for kind, phrases in module.PHRASES[domain].items()
+        for phrase in phrases
+    ]
 
 
 @dataclasses.dataclass

@@ -20,15 +20,13 @@ TRACES = pathlib.Path(__file__).parent / "traces"
 
 def test_the_models_of_one_stream_share_its_steps():
     """Made-up files: an offer in common, each kind of silence, a failed request, an offer that is no text."""
-    (stream,) = read_recorded(TRACES).streams
+    found = read_recorded(TRACES)
+    (stream,) = found.streams
+    assert found.dropped == {"steps of beta without an answer: the request failed or its offer is no text": 2}
     assert (stream.id, stream.domain) == ("code_1", "coding")
     assert [event.time for event in stream.events] == [32400, 32700, 32700, 33000]  # the third was stamped too early
-    assert [dict(step.recorded) for step in stream.steps] == [
-        {"alpha": 0, "beta": 0},
-        {"alpha": 1, "beta": 1},
-        {"alpha": 0},
-        {"alpha": 1},
-    ]
+    said = [dict(step.recorded) for step in stream.steps]
+    assert said == [{"alpha": 0, "beta": 0}, {"alpha": 1, "beta": 1}, {"alpha": 0}, {"alpha": 1}]
     offers = [[candidate.text for candidate in step.candidates] for step in stream.steps]
     assert offers == [[None], ["Explain the message."], [None], ["Find an answer."]]
     assert json.loads(stream.steps[1].candidates[0].response) == dict(
@@ -43,21 +41,12 @@ def test_a_single_model_has_its_own_offers_and_an_incomplete_answer_is_no_respon
     assert stream.steps[1].candidates[0].response is None
 
 
-def test_missing_answers_are_counted():
-    reason = "steps of beta without an answer: the request failed or its offer is no text"
-    assert read_recorded(TRACES).dropped == {reason: 2}
-
-
-def break_it(path, change):
-    steps = json.loads(path.read_text())
-    change(steps)
-    path.write_text(json.dumps(steps))
-
-
 @pytest.mark.parametrize("cut", [lambda s: s.pop(), lambda s: s[0]["observation"].update(event="Another one.")])
 def test_models_that_saw_different_events_are_refused(cut, tmp_path):
     path = shutil.copytree(TRACES, tmp_path / "traces") / "beta" / "code_1.json"
-    break_it(path, cut)
+    steps = json.loads(path.read_text())
+    cut(steps)
+    path.write_text(json.dumps(steps))
     with pytest.raises(StreamError, match=rf"^{re.escape(str(path))}: \[[03]\]\.observation: found .* as in .*alpha"):
         read_recorded(path.parents[1])
 

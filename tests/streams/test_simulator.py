@@ -1,7 +1,6 @@
 """The simulator's labels, log and text follow its true probabilities, and streams are the same on every machine."""
 
 import dataclasses
-import functools
 import hashlib
 import json
 import random
@@ -12,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from simulated_steps import CONFIG, chance, draw, table
+from simulated_steps import CONFIG, chance, draw, patterns, table
 from test_switches import CONFIG as SWITCHES
+from test_switches import read as read_switches
 
 from prism_jax.streams import simulator_text, switches
 from prism_jax.streams.jsonl import write_streams
@@ -34,24 +34,13 @@ from prism_jax.streams.simulator import (
 )
 
 
-@functools.cache
-def patterns(domain):
-    """A regular expression for each phrase of a domain, with the kind of event that it describes."""
-    return [
-        (re.compile(re.escape(phrase).replace(re.escape("{item}"), "(?P<item>.+)")), kind)
-        for kind, phrases in simulator_text.PHRASES[domain].items()
-        for phrase in phrases
-    ]
-
-
 def read(stream):
     """Situation and open items at each step, derived from the text alone."""
     (persona,) = (name for name, texts in simulator_text.ARRIVALS.items() if stream.events[0].text in texts)
     open_items, quiet = [], False
     for event in stream.events[1:]:
-        (match, kind), *others = [
-            (match, kind) for pattern, kind in patterns(stream.domain) if (match := pattern.fullmatch(event.text))
-        ]
+        known = patterns(simulator_text, stream.domain)
+        (match, kind), *others = [(m, kind) for pattern, kind in known if (m := pattern.fullmatch(event.text))]
         assert not others, f"{event.text!r} can be read in two ways"
         item = match.groupdict().get("item")
         if kind == "trouble" and item not in open_items:
@@ -225,14 +214,22 @@ def test_acceptance_given_the_hidden_variable():
     assert chance(t.need * t.accept, expected[:, 2]) > 1e-3
 
 
-def test_the_log_offers_as_its_propensity_says():
-    streams = draw(3000)
+@pytest.mark.parametrize("config", [CONFIG, pytest.param(SWITCHES, marks=pytest.mark.slow)], ids=["items", "switches"])
+def test_the_log_offers_as_its_propensity_says_and_propensities_undo_its_bias(config):
+    streams = draw(3000 if config is CONFIG else 1500, config=config)
     t = table(streams)
-    stuck = [situation.stuck for stream in streams for situation, _ in read(stream)]
+    if config is CONFIG:
+        stuck = [situation.stuck for stream in streams for situation, _ in read(stream)]
+    else:
+        stuck = [is_stuck for stream in streams for _, _, is_stuck, _ in read_switches(stream)]
     expected = [PROPENSITY[bool(call)][is_stuck] for call, is_stuck in zip(t.on_call, stuck, strict=True)]
     np.testing.assert_array_equal(t.propensity, expected)
     assert chance(t.logged, t.propensity) > 1e-3
-    np.testing.assert_array_equal(np.isnan(t.accept), t.logged == 0)
+    offered = t.logged == 1
+    np.testing.assert_array_equal(np.isnan(t.accept), ~offered)
+    error = t.accept - t.p_accept
+    assert error[offered].mean() > 0.05 * (config is CONFIG) and z_score(error[offered]) > 10
+    assert abs(z_score(np.where(offered, error / t.propensity, 0))) < 3
 
 
 def test_always_makes_every_offer_and_sees_what_became_of_it():
@@ -242,15 +239,6 @@ def test_always_makes_every_offer_and_sees_what_became_of_it():
 
 def z_score(errors):
     return errors.mean() / (errors.std() / len(errors) ** 0.5)
-
-
-def test_logged_acceptances_are_biased_and_propensities_undo_it():
-    t = table(draw(3000))
-    offered = t.logged == 1
-    error = t.accept - t.p_accept
-    assert error[offered].mean() > 0.05 and z_score(error[offered]) > 10
-    weighted = np.where(offered, error / t.propensity, 0)
-    assert abs(z_score(weighted)) < 3
 
 
 def test_without_the_hidden_effect_logged_acceptances_are_unbiased():
@@ -304,9 +292,10 @@ def test_invalid_settings_are_named(changes, message):
         SimulatorConfig(**changes)
 
 
-def test_lengths_are_within_the_configured_limits():
-    assert {len(s.events) for s in draw(50, config=SimulatorConfig(min_events=2, max_events=3))} == {2, 3}
-    assert {len(s.events) for s in draw(20, config=SimulatorConfig(min_events=30, max_events=30))} == {30}
+@pytest.mark.parametrize(("least", "most"), [(2, 3), (30, 30)])
+def test_lengths_are_within_the_configured_limits(least, most):
+    streams = draw(50, config=SimulatorConfig(min_events=least, max_events=most))
+    assert {len(stream.events) for stream in streams} == {least, most}
 
 
 def test_an_offer_has_to_be_about_the_newest_open_item_or_else_the_item_named_last():
@@ -315,7 +304,7 @@ def test_an_offer_has_to_be_about_the_newest_open_item_or_else_the_item_named_la
             shown = [
                 match["item"]
                 for event in stream.events[1 : step.event + 1]
-                for pattern, _ in patterns(stream.domain)
+                for pattern, _ in patterns(simulator_text, stream.domain)
                 if (match := pattern.fullmatch(event.text)) and "item" in match.groupdict()
             ]
             about = [simulator_text.WORKS[stream.domain], *shown[-1:], *open_items][-1]

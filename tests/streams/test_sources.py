@@ -40,12 +40,8 @@ def test_a_source_that_is_no_directory_says_what_it_should_hold(tmp_path, kind):
     source = tmp_path / "source"
     if kind == "file":
         source.write_text("")
-    message = (
-        f"{source}: found no such directory, expected in --config.data.source the layout of the repository "
-        "thunlp/ProactiveAgent (dataset/reward_data/train_data.jsonl, dataset/reward_data/test_data.jsonl and the "
-        "folder dataset/test_data); --config.data.source= (empty) downloads the official archive"
-    )
-    with pytest.raises(FileNotFoundError, match=f"^{re.escape(message)}$"):
+    layout = "the layout of the repository thunlp/ProactiveAgent .*; --config.data.source= .* downloads the official"
+    with pytest.raises(FileNotFoundError, match=f"^{source}: found no such directory, expected in .*source {layout}"):
         load_splits(DataConfig(name="proactivebench", source=str(source)), SimulatorConfig())
 
 
@@ -100,10 +96,8 @@ def test_a_stream_in_two_files_is_an_error_that_names_it(three):
     write_streams(three["test_source"], [simulate(SimulatorConfig(), index) for index in (9, 5)])
     with pytest.raises(ValueError) as error:
         load_splits(DataConfig(name="jsonl", **three), SimulatorConfig())
-    assert str(error.value) == (
-        f"{three['test_source']}: stream 'sim-0-5': found it in {three['calibration_source']} too, expected every "
-        "stream in one split only"
-    )
+    found = f"{three['test_source']}: stream 'sim-0-5': found it in {three['calibration_source']} too"
+    assert str(error.value) == f"{found}, expected every stream in one split only"
 
 
 @pytest.mark.parametrize("split", ["calibration", "test"])

@@ -2,30 +2,17 @@
 
 import collections
 import dataclasses
-import functools
-import re
 
 import numpy as np
 import pytest
 from scipy import stats
-from simulated_steps import chance, draw, table
+from simulated_steps import draw, patterns
 
 from prism_jax.streams import simulator_text, switches
-from prism_jax.streams.outcomes import PROPENSITY
 from prism_jax.streams.simulator_config import SimulatorConfig
 from prism_jax.streams.types import SLOW_FIELDS
 
 CONFIG = SimulatorConfig(population="switches", min_events=14, max_events=18)
-
-
-@functools.cache
-def patterns(domain):
-    """A regular expression for each phrase of a domain, with the kind of event that it describes."""
-    return [
-        (re.compile(phrase.replace(".", r"\.").format(setting=r"(?P<setting>\w+)")), kind)
-        for kind, phrases in switches.PHRASES[domain].items()
-        for phrase in phrases
-    ]
 
 
 def read(stream, count=2):
@@ -38,7 +25,9 @@ def read(stream, count=2):
     settings = set(switches.SETTINGS[stream.domain][:count])
     apart, chain = None, []
     for event in stream.events[1:]:
-        ((match, kind),) = ((m, kind) for p, kind in patterns(stream.domain) if (m := p.fullmatch(event.text)))
+        ((match, kind),) = (
+            (m, kind) for p, kind in patterns(switches, stream.domain) if (m := p.fullmatch(event.text))
+        )
         if kind == "switch":
             switched = match["setting"] if count == 3 else "breaks"
             if apart in (None, switched):
@@ -114,24 +103,6 @@ def test_the_fields_are_functions_of_the_visible_texts(count):
             results |= {words.split()[-1] for words in chain} if count == 2 else set(" ".join(chain).split())
     names = {name for names in switches.SETTINGS.values() for name in names}
     assert results == {"mends"} | (names if count == 3 else {"breaks"})
-
-
-@pytest.mark.slow
-def test_the_log_offers_as_its_propensity_says_and_is_biased():
-    streams = draw(1500, config=CONFIG)
-    t = table(streams)
-    stuck = [stuck for stream in streams for _, _, stuck, _ in read(stream)]
-    expected = [PROPENSITY[bool(call)][is_stuck] for call, is_stuck in zip(t.on_call, stuck, strict=True)]
-    np.testing.assert_array_equal(t.propensity, expected)
-    assert chance(t.logged, t.propensity) > 1e-3
-    offered = t.logged == 1
-    np.testing.assert_array_equal(np.isnan(t.accept), ~offered)
-    # Offered acceptances are too high on average; inverse propensities undo it.
-    error = t.accept - t.p_accept
-    standard = error[offered].std() / offered.sum() ** 0.5
-    assert error[offered].mean() > 10 * standard
-    weighted = np.where(offered, error / t.propensity, 0)
-    assert abs(weighted.mean()) < 3 * weighted.std() / len(weighted) ** 0.5
 
 
 @pytest.mark.parametrize("count", [1, 4])

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from simulated_steps import draw, table
-from test_simulator_hardness import C_FA, C_FN, decisions_of_linear_models, expected_cost, last_event, whole_history
+from test_simulator_hardness import closed_by_linear_models, last_event, whole_history
 from test_switches import CONFIG, read
 
 from prism_jax.streams import switches
@@ -37,13 +37,7 @@ def streams(config):
 @pytest.mark.slow
 @pytest.mark.parametrize(("texts", "least", "most"), [(last_event, 0.2, 0.4), (whole_history, -0.1, 0.1)])
 def test_counting_words_does_not_suffice(config, streams, texts, least, most):
-    t = table(streams)
-    bayes, constant = (values.mean() for values in best(t, C_FN / C_FA))
-    closed = [
-        (constant - expected_cost(offer, t)) / (constant - bayes)
-        for offer in decisions_of_linear_models(draw(1500, "always", config), streams, texts)
-    ]
-    assert len(closed) == 6
+    closed = closed_by_linear_models(draw(1500, "always", config), streams, texts)
     assert least < max(closed) <= most, closed
 
 
@@ -61,11 +55,7 @@ def test_bayes_decisions_beat_constant_ones_and_offer_sometimes(streams, ratio):
 def test_without_the_state_most_of_the_gap_remains_at_steps_that_can_be_told(config, streams, ratio):
     """The best decisions given persona and newest event, with the state averaged by its frequency."""
     t = table(streams)
-    situations = [
-        switches.Situation(persona, kind, stuck)
-        for stream in streams
-        for persona, kind, stuck, _ in read(stream, config.switches)
-    ]
+    situations = [switches.Situation(*seen[:3]) for stream in streams for seen in read(stream, config.switches)]
     tried = np.array([situation.kind == "try" for situation in situations])
     stuck = np.array([situation.stuck for situation in situations])[tried].mean()
     each = np.array([[switches.truth(s._replace(stuck=state), config) for s in situations] for state in (False, True)])

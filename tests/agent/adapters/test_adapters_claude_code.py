@@ -18,16 +18,17 @@ def use_of(tool, call, **arguments):
 
 
 QUESTION = {"questions": [{"question": "Which branch?", "header": "Branch", "options": [], "multiSelect": False}]}
+ASKED = use_of("AskUserQuestion", "toolu_1", **QUESTION)
 
 
 def test_a_question_is_denied_where_the_gate_is_silent_and_has_no_answer_where_it_speaks(client, records):
-    silent = claude_code.answer_of(use_of("AskUserQuestion", "toolu_1", **QUESTION), client, p_accept=0.1)
+    silent = claude_code.answer_of(ASKED, client, p_accept=0.1)
     assert silent["hookSpecificOutput"].keys() == {"hookEventName", "permissionDecision", "permissionDecisionReason"}
     assert silent["hookSpecificOutput"]["permissionDecision"] == "deny"
     assert "not worth it now (silent: 0.1" in silent["hookSpecificOutput"]["permissionDecisionReason"]
     assert claude_code.answer_of(use_of("PushNotification", "toolu_2", message="Done"), client, p_accept=0.9) == {}
     # The same call is resumed, and the numbers say otherwise.
-    assert claude_code.answer_of(use_of("AskUserQuestion", "toolu_1", **QUESTION), client, p_accept=0.9) == silent
+    assert claude_code.answer_of(ASKED, client, p_accept=0.9) == silent
     assert [one["spoke"] for one in records("session-1")] == [False, True]
     assert [one["candidate"] for one in records("session-1")] == ["Which branch?", "Done"]
 
@@ -50,9 +51,9 @@ def test_nothing_ever_allows_a_tool(client, nowhere):
 
 
 def test_a_refusal_and_an_outage_are_silence(server, nowhere):
-    hook, elsewhere = use_of("AskUserQuestion", "t", **QUESTION), Client(server.url + "/x")
+    elsewhere = Client(server.url + "/x")
     for client, why in [(Client(nowhere), "no answer of the server"), (elsewhere, "the gate cannot decide")]:
-        found = claude_code.answer_of(hook, client, p_accept=0.99)["hookSpecificOutput"]
+        found = claude_code.answer_of(ASKED, client, p_accept=0.99)["hookSpecificOutput"]
         assert found["permissionDecision"] == "deny" and why in found["permissionDecisionReason"]
 
 
@@ -87,20 +88,16 @@ def test_the_command_reads_a_hook_and_prints_the_answer(server, monkeypatch, cap
 @pytest.mark.parametrize(
     ("flags", "hook"),
     [
-        (["--url=localhost:9"], use_of("AskUserQuestion", "t", **QUESTION)),
-        (["--url=http://localhost:9", "--otherwise=quiet"], use_of("AskUserQuestion", "t", **QUESTION)),
-        (["--url=http://localhost:9", "--token=☕"], use_of("AskUserQuestion", "t", **QUESTION)),
-        (["--url=http://localhost:9"], {**use_of("AskUserQuestion", "t"), "tool_input": None}),
-        (["--url=http://localhost:9", "--tools=Ask, PushNotification"], use_of("PushNotification", "t", m="x")),
-        (["--url=http://localhost:9"], "no object"),
-        (["--url=http://localhost:9", "--otherwise=speak", "--p_need=0.3"], use_of("AskUserQuestion", "t", **QUESTION)),
-        (["--url=http://localhost:9", "--otherwise=speak", "--key=NONE"], use_of("AskUserQuestion", "t", **QUESTION)),
+        *(([flag], ASKED) for flag in ("--url=localhost:9", "--otherwise=quiet", "--token=☕")),
+        *((["--otherwise=speak", flag], ASKED) for flag in ("--p_need=0.3", "--key=NO_SUCH")),
+        *(([], hook) for hook in (ASKED | {"tool_input": None}, "no object")),
+        (["--tools=AskUserQuestion, PushNotification"], use_of("PushNotification", "t", m="x")),
     ],
 )
 def test_whatever_fails_in_the_command_withholds(flags, hook, monkeypatch, capsys):
     """A hook that ends with an error lets the question be asked."""
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(hook)))
-    claude_code.main(flags)
+    claude_code.main(["--url=http://localhost:9", *flags])
     said = capsys.readouterr()
     assert json.loads(said.out)["hookSpecificOutput"]["permissionDecision"] == "deny"
     assert said.err.startswith("prism_jax: ") and said.err.count("\n") == 1

@@ -34,20 +34,24 @@ def test_numbers_are_decided_on_as_the_server_decides_and_outcomes_reach_it(clie
     assert records("numbers")[0]["candidate"] == "Shall I?" and records("numbers")[0]["person"]["name"] == "ada"
 
 
-def test_an_answer_that_trickles_is_an_outage_in_time():
+@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200 OK\r\nX: " + b"x" * 80], ids=["nothing", "byte by byte"])
+def test_an_answer_that_takes_too_long_is_an_outage_in_time(said):
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def trickle():
             connected, _ = server.accept()
             with connected, contextlib.suppress(OSError):
-                for byte in b"HTTP/1.1 200 OK\r\nX: " + b"x" * 80:
+                for byte in said:
                     connected.sendall(bytes([byte]))
                     time.sleep(0.05)
+                connected.recv(2**16)
+                connected.recv(1)  # until the client has gone
 
         threading.Thread(target=trickle, daemon=True).start()
         began = time.monotonic()
         answer = Client(f"http://127.0.0.1:{server.getsockname()[1]}", timeout=0.2).ask("s", "Now?", p_accept=0.9)
-    assert answer.reason == "silent: no answer of the server: TimeoutError: timed out" and time.monotonic() - began < 5
+    assert answer == (False, "silent: no answer of the server: TimeoutError: timed out", *[None] * 5)
+    assert time.monotonic() - began < 5
 
 
 def test_without_numbers_the_server_reads_what_happened_and_what_would_be_said(server, client):
@@ -67,12 +71,8 @@ def test_a_key_has_one_answer_whatever_is_asked_later(client, records):
 
 @pytest.mark.parametrize(("otherwise", "speak"), [("silent", False), ("speak", True)])
 def test_an_outage_never_raises_and_is_what_the_host_said(otherwise, speak, nowhere, answering):
-    for url, why in [
-        (nowhere, "ConnectionRefusedError"),
-        (answering(503, {}), "status 503"),
-        (answering(500, b"<html>"), "status 500"),
-        (answering(429, {}), "status 429"),
-    ]:
+    failing = [(answering(status, body), f"status {status}") for status, body in ((503, {}), (500, b"<h>"), (429, {}))]
+    for url, why in [(nowhere, "ConnectionRefusedError"), *failing]:
         client = Client(url, timeout=5, otherwise=otherwise)
         answer = client.ask("s", "Now?", p_accept=0.5)
         assert answer.speak is speak and answer.offer is None
@@ -80,28 +80,21 @@ def test_an_outage_never_raises_and_is_what_the_host_said(otherwise, speak, nowh
         assert client.outcome("s", "s/0", "accepted") is False
 
 
-def test_a_server_that_takes_too_long_is_an_outage():
-    with socket.create_server(("127.0.0.1", 0)) as mute:
-        answer = Client(f"http://127.0.0.1:{mute.getsockname()[1]}", timeout=0.05).ask("s", "Now?", p_accept=0.9)
-    assert answer == (False, "silent: no answer of the server: TimeoutError: timed out", *[None] * 5)
-
-
 def test_what_the_server_refuses_raises_and_names_it(client, server, answering):
-    with pytest.raises(ClientError, match=r"status 422: body: p_need: found 2\.0, expected a number from 0 to 1"):
-        client.ask("bad", "Now?", p_need=2.0, p_accept=0.5)
     client.ask("bad", "Now?", p_accept=0.5, time=10.0)
-    with pytest.raises(ClientError, match=r"time: found 5\.0, expected at least 10\.0"):
-        client.ask("bad", "Now?", p_accept=0.5, time=5.0)
+    without = {"error": {"message": "Authorization: found none"}}
+    for asked, more, message in (
+        (client, {"p_need": 2.0}, r"status 422: body: p_need: found 2\.0, expected a number from 0 to 1"),
+        (client, {"time": 5.0}, r"time: found 5\.0, expected at least 10\.0"),
+        (Client(server.url + "/elsewhere"), {}, "/elsewhere/v1/decide: status 404: found no such route"),
+        (Client(answering(401, without)), {}, "status 401: Authorization"),
+        (Client(answering(200, {"speak": True})), {}, "no decision"),
+        (Client(answering(200, b"welcome")), {}, "status 200: found no answer"),
+    ):
+        with pytest.raises(ClientError, match=message):
+            asked.ask("bad", "Now?", p_accept=0.5, **more)
     with pytest.raises(ClientError, match="status 422: offer"):
         client.outcome("bad", "bad/77", "accepted")
-    with pytest.raises(ClientError, match="/elsewhere/v1/decide: status 404: found no such route"):
-        Client(server.url + "/elsewhere").ask("s", p_accept=0.5)
-    with pytest.raises(ClientError, match="status 401: Authorization"):
-        Client(answering(401, {"error": {"message": "Authorization: found none"}})).ask("s", p_accept=0.5)
-    with pytest.raises(ClientError, match="no decision"):
-        Client(answering(200, {"speak": True})).ask("s", p_accept=0.5)
-    with pytest.raises(ClientError, match="status 200: found no answer"):
-        Client(answering(200, b"welcome")).ask("s", p_accept=0.5)
     for url in ("localhost:8000", "ftp://host", "http://"):
         with pytest.raises(ValueError, match="url: found"):
             Client(url)
@@ -137,9 +130,7 @@ def test_callers_of_one_stream_at_once_are_all_answered(client, records):
 def test_a_time_that_came_too_late_is_taken_anew_and_a_clock_that_stays_behind_is_an_outage(client, monkeypatch):
     client.ask("clock", "Now?", p_accept=0.9, time=100.0)
     ticks, pauses = itertools.chain([98.0, 99.0], itertools.repeat(101.0)), []
-    monkeypatch.setattr(
-        "prism_jax.agent.adapters.client.clock", types.SimpleNamespace(time=lambda: next(ticks), sleep=pauses.append)
-    )
+    monkeypatch.setattr(module, "clock", types.SimpleNamespace(time=lambda: next(ticks), sleep=pauses.append))
     assert client.ask("clock", "Now?", p_accept=0.9).offer == "clock/1" and len(pauses) == 2
     ticks = itertools.repeat(50.0)
     answer = client.ask("clock", "Now?", p_accept=0.9)

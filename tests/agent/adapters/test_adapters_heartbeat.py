@@ -17,12 +17,16 @@ from prism_jax.agent.adapters.client import Client
 from prism_jax.agent.adapters.heartbeat import Heartbeat
 
 
+@pytest.fixture
+def beats(client):
+    return Heartbeat(client, ignored_after=100.0)
+
+
 def outcomes(records, stream):
     return [(one["offer"], one["outcome"], one["time"]) for one in records(stream) if one["kind"] == "outcome"]
 
 
-def test_a_reply_accepts_a_dismissal_dismisses_and_silence_is_ignored_after_the_stated_time(client, records):
-    beats = Heartbeat(client, ignored_after=100.0)
+def test_a_reply_accepts_a_dismissal_dismisses_and_silence_is_ignored_after_the_stated_time(beats, records):
     assert not beats.reply("beat", time=0.0)
     for number, at in enumerate([0.0, 50.0, 60.0, 120.0]):
         assert beats.wake("beat", f"{number}", time=at, p_accept=0.9).offer == f"beat/{number}"
@@ -36,8 +40,7 @@ def test_a_reply_accepts_a_dismissal_dismisses_and_silence_is_ignored_after_the_
     assert not beats.reply("beat", time=170.0)
 
 
-def test_an_outcome_that_did_not_reach_the_server_is_said_again(client, nowhere, records):
-    beats = Heartbeat(client, ignored_after=100.0)
+def test_an_outcome_that_did_not_reach_the_server_is_said_again(beats, client, nowhere, records):
     beats.wake("again", "Now?", time=0.0, p_accept=0.9)
     beats._client = Client(nowhere)
     beats.settle(200.0)
@@ -47,8 +50,7 @@ def test_an_outcome_that_did_not_reach_the_server_is_said_again(client, nowhere,
     assert outcomes(records, "again") == [("again/0", "ignored", 300.0)]
 
 
-def test_a_server_without_an_answer_is_waited_for_once(client, monkeypatch, records):
-    beats = Heartbeat(client, ignored_after=100.0)
+def test_a_server_without_an_answer_is_waited_for_once(beats, monkeypatch, records):
     for at in (0.0, 1.0):
         beats.wake("hung", "Now?", time=at, p_accept=0.9)
     asked = []
@@ -71,16 +73,14 @@ def test_a_reply_counts_although_the_clock_has_jumped_back_since_the_offer(clien
     assert outcomes(records, "jump") == [("jump/0", "accepted", 1000.0)]
 
 
-def test_a_wake_up_that_is_sent_again_has_one_outcome(client, records):
-    beats = Heartbeat(client, ignored_after=100.0)
+def test_a_wake_up_that_is_sent_again_has_one_outcome(beats, records):
     for at in (0.0, 10.0):
         assert beats.wake("twice", "Now?", time=at, p_accept=0.9, key="job").offer == "twice/0"
     assert beats.reply("twice", time=20.0) and not beats.reply("twice", time=21.0)
     assert len(records("twice")) == 2
 
 
-def test_a_wake_up_that_comes_again_late_silences_nobody(client, records):
-    beats = Heartbeat(client, ignored_after=100.0)
+def test_a_wake_up_that_comes_again_late_silences_nobody(beats, records):
     for now in (0.0, 1.0):
         assert beats.wake("late", "mail", time=now, key="one", p_accept=0.9).speak
         beats.reply("late", "accepted", now)
@@ -90,8 +90,7 @@ def test_a_wake_up_that_comes_again_late_silences_nobody(client, records):
     assert [found[1] for found in outcomes(records, "late")] == ["accepted", "ignored"]
 
 
-def test_each_person_of_a_stream_has_their_own_and_answers_for_themselves(client, records):
-    beats = Heartbeat(client, ignored_after=100.0)
+def test_each_person_of_a_stream_has_their_own_and_answers_for_themselves(beats, records):
     for at, person in enumerate(["ada", "bob"]):
         assert beats.wake("shared", "mail", time=float(at), p_accept=0.9, person=person).speak
     assert beats.reply("shared", "dismissed", 3.0, person="ada") and not beats.reply("shared", time=4.0)

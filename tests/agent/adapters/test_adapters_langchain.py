@@ -76,17 +76,14 @@ def test_where_it_speaks_the_tool_runs_and_other_tools_are_not_asked_about(build
     ]:
         agent, config, called = build(gate, name=name, arguments=arguments)
         called.clear()
-        messages = (asyncio.run(agent.ainvoke(ASKED, config)) if asynchronous else agent.invoke(ASKED, config))[
-            "messages"
-        ]
-        assert called == ([] if wanted is None else [wanted]) and messages[-1].text == "Done."
+        found = asyncio.run(agent.ainvoke(ASKED, config)) if asynchronous else agent.invoke(ASKED, config)
+        assert called == ([] if wanted is None else [wanted]) and found["messages"][-1].text == "Done."
 
 
 def test_each_person_of_a_thread_has_a_stream_and_what_the_server_refuses_ends_no_run(build, client, records):
     people = iter(["ada", "bob", "x" * 10_000])
-    gate = speech_gate(
-        client, ["notify"], stream="all", person=lambda _: next(people), numbers=lambda _: {"p_accept": 0.9}
-    )
+    numbers = lambda _: {"p_accept": 0.9}  # noqa: E731
+    gate = speech_gate(client, ["notify"], stream="all", person=lambda _: next(people), numbers=numbers)
     for name in ("ada", "bob"):
         agent, config, called = build(gate)
         assert agent.invoke(ASKED, config)["messages"][-1].text == "Done." and called.pop() == "Build is red"
@@ -139,9 +136,8 @@ def reject(agent, config, mode):
     from langgraph.types import Command
 
     decision = {"type": "reject"}
-    return agent.invoke(Command(resume=decision if mode == "per_call" else {"decisions": [decision]}), config)[
-        "messages"
-    ]
+    resumed = Command(resume=decision if mode == "per_call" else {"decisions": [decision]})
+    return agent.invoke(resumed, config)["messages"]
 
 
 @pytest.mark.parametrize("mode", ["batched", "per_call"])

@@ -50,9 +50,8 @@ def sdk():
 
         model = Model(call or f"call-{uuid.uuid4()}")
         agent = agents.Agent("helper", model=model, tools=[notify])
-        result = asyncio.run(
-            agents.Runner.run(agent, "Fix the build.", run_config=agents.RunConfig(tracing_disabled=True))
-        )
+        config = agents.RunConfig(tracing_disabled=True)
+        result = asyncio.run(agents.Runner.run(agent, "Fix the build.", run_config=config))
         outputs = [one["output"] for one in model.seen[-1] if one.get("type") == "function_call_output"]
         return said, outputs, result
 
@@ -79,9 +78,8 @@ def test_where_it_speaks_the_tool_runs(sdk, client, server, monkeypatch):
 
 def test_a_call_that_is_run_again_gets_the_same_answer(sdk, client, nowhere):
     for p_accept in (0.1, 0.99):
-        assert (
-            sdk.run(sdk.guardrail(client, "agents 4", numbers=lambda _, p=p_accept: {"p_accept": p}), "call-1")[0] == []
-        )
+        gate = sdk.guardrail(client, "agents 4", numbers=lambda _, p=p_accept: {"p_accept": p})
+        assert sdk.run(gate, "call-1")[0] == []
     assert sdk.run(sdk.guardrail(Client(nowhere), "s"))[0] == []
 
 

@@ -16,6 +16,8 @@ from prism_jax.streams import Candidate, Event
 from prism_jax.student.scoring.student import Student
 
 OFFERS = (Candidate(text="Look at the failing test?"), Candidate(), Candidate(text="Write a summary?"))
+MANY = tuple(Candidate(text=f"Write test {number}?") for number in range(6))
+"""More than are read at once."""
 ROOM = 64
 
 
@@ -47,14 +49,14 @@ def test_probabilities_are_those_of_an_agent(reader):
     agent, other = (Agent(reader(), exported(slow=False)) for _ in range(2))
     for count in range(1, 9):
         for stream in "ab":
-            own, name = events(stream, count), f"{stream} of {count}"
-            (found,) = answering.answer([Asked(own, OFFERS)])
+            own, name, offers = events(stream, count), f"{stream} of {count}", MANY if count == 2 else OFFERS
+            (found,) = answering.answer([Asked(own, offers)])
             for event in own[:-1]:
                 other.observe(name, event)
-            signals = other.observe(name, own[-1], OFFERS).fast
+            signals = other.observe(name, own[-1], offers).fast
             other.reader.forget(name)
             assert found.p_need == pytest.approx(signals.need, abs=1e-6)
-            assert list(found.p_accept) == list(OFFERS)
+            assert list(found.p_accept) == list(offers)
             np.testing.assert_allclose(list(found.p_accept.values()), signals.accept, atol=1e-6)
         # one agent that watches, with the same offer at each event
         (constant,) = answering.answer([Asked(events("a", count), (Candidate(),))])
@@ -66,10 +68,8 @@ def test_an_answer_depends_on_its_request_alone(reader):
     rng = np.random.default_rng(0)
     busy = Answering(reader(), exported(slow=False), streams=3)
     for _ in range(12):
-        asked = [
-            Asked(events("abcde"[rng.integers(5)], int(rng.integers(1, 14))), OFFERS[: rng.integers(1, 4)])
-            for _ in range(rng.integers(1, 5))
-        ]
+        drawn = [(rng.integers(5), int(rng.integers(1, 14)), rng.integers(1, 4)) for _ in range(rng.integers(1, 5))]
+        asked = [Asked(events("abcde"[place], count), OFFERS[:offers]) for place, count, offers in drawn]
         for item, found in zip(asked, busy.answer(asked), strict=True):
             (wanted,) = Answering(reader(), exported(slow=False)).answer([item])
             close(found, wanted)
@@ -102,16 +102,6 @@ def test_texts_that_do_not_fit_are_errors_of_their_request_alone(reader):
     assert str(offer).startswith("found offers of ") and "expected at most" in str(offer)
     close(answering.answer([fine])[0], good)
     assert 0 < again.p_need < 1
-
-
-def test_many_offers_are_read_as_an_agent_reads_them(reader):
-    offers = tuple(Candidate(text=f"Write test {number}?") for number in range(6))
-    (found,) = Answering(reader(), exported(slow=False)).answer([Asked(events("a", 2), offers)])
-    agent = Agent(reader(), exported(slow=False))
-    agent.observe("s", events("a", 2)[0])
-    signals = agent.observe("s", events("a", 2)[1], offers).fast
-    np.testing.assert_allclose(list(found.p_accept.values()), signals.accept, rtol=0, atol=1e-6)
-    assert list(found.p_accept) == list(offers) and found.p_need == pytest.approx(signals.need, abs=1e-6)
 
 
 def test_a_failure_that_nobody_foresaw_keeps_no_stream(reader, monkeypatch):
@@ -199,11 +189,8 @@ def test_a_model_that_is_served_elsewhere_is_asked_once_per_request_and_may_be_a
 
 
 def test_requests_that_came_together_ask_a_model_elsewhere_at_once():
-    reader = Asking(answers=9)
-    fine, long = (
-        Asked(events("s", 3), OFFERS[:1]),
-        Asked((Event(time=0.0, text="short"), Event(time=1.0, text="long")), OFFERS[:1]),
-    )
+    reader, fine = Asking(answers=9), Asked(events("s", 3), OFFERS[:1])
+    long = fine._replace(events=(Event(time=0.0, text="short"), Event(time=1.0, text="long")))
     answers = Answering(reader, exported(slow=False)).answer([fine] * 3)
     assert (reader.asked, reader.most) == (3, 3) and answers[0] == answers[2]
     one, error, two = Answering(reader, exported(slow=False)).answer([fine, long, fine])

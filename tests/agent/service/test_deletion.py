@@ -3,9 +3,8 @@
 Old streams are deleted whatever happens meanwhile, and none where the clock has jumped.
 """
 
-import pathlib
-
 import pytest
+from batches import holding
 from fake_reader import FakeReader, exported
 
 from prism_jax.agent.ledger import RefusedError
@@ -18,7 +17,7 @@ from prism_jax.streams import Event
 pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
 from served import Stateful
 from test_divided import all_of, event, run, to
-from visitor import COSTS, records
+from visitor import answered, offer_of, records, stated
 
 from prism_jax.agent.service.agents import DECIDE, EVENTS, Agents, Asked, Models, claim, delete_stream, expire
 from prism_jax.agent.service.http import ApiError
@@ -26,45 +25,37 @@ from prism_jax.agent.service.tokens import TENANT
 from prism_jax.agent.state.places import number_of
 
 
-def with_canary(folder):
-    return [path for path in pathlib.Path(folder).rglob("*") if path.is_file() and b"canary" in path.read_bytes()]
-
-
 def test_nothing_of_a_deleted_stream_is_in_any_file_or_answer(served, tmp_path):
     def decide(stream, time):
-        asked = {"stream": stream, "time": time, "p_need": 0.9, "p_accept": [0.9], "candidates": [f"canary {time}"]}
-        answer = served.ask("/v1/decide", {**asked, "costs": COSTS}, idempotency_key=f"canary-{time}")[1]
+        asked = stated(stream, 0.9, [0.9], time, candidates=[f"canary {time}"])
+        answer = served.ask("/v1/decide", asked, idempotency_key=f"canary-{time}")[1]
         assert answer["speak"]
         return answer["id"]
 
     stream = "canary/ of mine"
     offers = [decide(stream, float(i)) for i in range(40)]
     for i, offer in enumerate(offers[:20]):
-        outcome = {"stream": stream, "offer": offer, "outcome": "accepted", "time": 100.0 + i}
-        assert served.ask("/v1/outcomes", outcome)[0] == 200
-    read = {"time": 0.0, "text": "canary"}
-    assert served.ask("/v1/streams/canary%2Fread/events", read)[0] == 200
-    assert decide("kept", 0.0) == "kept/0" and len(with_canary(tmp_path)) > 1
+        assert answered(served, offer, time=100.0 + i)[0] == 200
+    assert served.ask("/v1/streams/canary%2Fread/events", {"time": 0.0, "text": "canary"})[0] == 200
+    assert decide("kept", 0.0) == "kept/0" and len(holding(tmp_path)) > 1
 
     path = "/v1/streams/canary%2F%20of%20mine"
     assert served.ask(path, method="DELETE")[:2] == (200, {"streams": 1})
     assert served.ask("/v1/streams/canary%2Fread", method="DELETE")[:2] == (200, {"streams": 1})
     assert served.ask(path, method="DELETE")[:2] == (200, {"streams": 0})
     assert [one["stream"] for one in records(served)] == ["kept"]
-    late = {"stream": stream, "offer": offers[-1], "outcome": "accepted", "time": 200.0}
-    assert served.ask("/v1/outcomes", late)[0] == 422, "the offer is gone"
+    assert answered(served, offers[-1], time=200.0)[0] == 422, "the offer is gone"
     assert served.ask("/v1/streams/kept", method="DELETE")[1] == {"streams": 1}
-    assert with_canary(tmp_path) == []
+    assert holding(tmp_path) == []
     assert decide(stream, 0.0) == f"{stream}/0", "it begins anew, and so does its key"
 
 
 def test_a_persons_stream_is_refused_and_stays(served):
-    asked = {"stream": "ada's", "person": "ada", "time": 1.0, "p_need": 0.5, "p_accept": 0.5}
-    assert served.ask("/v1/decide", asked)[0] == 200
+    assert offer_of(served, "ada's", "ada") == "ada's/0"
     status, answer, _ = served.ask("/v1/streams/ada's", method="DELETE")
     assert status == 409 and "DELETE /v1/people/NAME" in answer["error"]["message"]
     assert len(records(served)) == 1
-    assert served.ask("/v1/decide", asked)[1]["id"] == "ada's/1"
+    assert offer_of(served, "ada's", "ada") == "ada's/1"
     assert served.ask("/v1/streams/" + "n" * 2000, method="DELETE")[0] == 422
     assert served.ask("/v1/streams/s?person=ada", method="DELETE")[0] == 422
 
@@ -97,16 +88,16 @@ def test_a_stream_is_deleted_at_its_owner_and_new_at_every_door(tmp_path):
 
     found = run(tmp_path, work)
     assert sorted(one["stream"] for one in found) == ["ada's", "canary 0", "canary 1"]
-    assert not [path for path in tmp_path.rglob("*.sqlite*") if b"canary 5" in path.read_bytes()]
+    assert not holding(tmp_path, b"canary 5")
 
 
 def test_a_claim_of_which_nothing_came_goes_with_its_stream_and_a_newer_one_stays(tmp_path):
     async def work(together):
         door = together.door()
         claimed = claim("canary", None, "canary-person")._replace(alone="canary")
-        assert await door.ask(Asked(TENANT, DECIDE, claimed)) and with_canary(tmp_path)
+        assert await door.ask(Asked(TENANT, DECIDE, claimed)) and holding(tmp_path)
         assert await delete_stream("canary", lambda visit: door.ask(Asked(TENANT, DECIDE, visit))) == 0
-        assert with_canary(tmp_path) == []
+        assert holding(tmp_path) == []
 
         async def overtaken(visit):
             answer = await door.ask(Asked(TENANT, DECIDE, visit))
@@ -124,8 +115,7 @@ def test_a_claim_of_which_nothing_came_goes_with_its_stream_and_a_newer_one_stay
 def test_over_http_what_is_left_of_a_deletion_is_no_200_and_cursors_and_damage_are_named(tmp_path, start):
     with Stateful(tmp_path, partitions=4) as served:
         for i in range(8):
-            asked = {"stream": f"canary {i}", "person": f"p{i}", "time": 1.0, "p_need": 0.9, "p_accept": 0.9}
-            assert served.ask("/v1/decide", {**asked, "costs": COSTS})[0] == 200
+            offer_of(served, f"canary {i}", f"p{i}")
         after = served.ask("/v1/records")[1]["next"]
     files = tmp_path / "tenants" / "default" / "partitions"
     number = next(i for i in range(4) if i != number_of("p3", 4))
@@ -143,7 +133,7 @@ def test_over_http_what_is_left_of_a_deletion_is_no_200_and_cursors_and_damage_a
     path.write_bytes(whole)
     served = start(tmp_path, partitions=4)
     assert served.ask("/v1/people/p3", method="DELETE")[:2] == (200, {"streams": 0})
-    assert not with_canary(tmp_path) or all(b"canary 3" not in path.read_bytes() for path in with_canary(tmp_path))
+    assert not holding(tmp_path, b"canary 3")
     for text in (after[:-8] + "AAAAAAA=", "e30", "eyIwLmFiYyI6MX0="):
         for route in ("records", "offers"):
             status, answer, _ = served.ask(f"/v1/{route}?after={text}")
@@ -151,80 +141,75 @@ def test_over_http_what_is_left_of_a_deletion_is_no_200_and_cursors_and_damage_a
     assert served.ask(f"/v1/records?after={after}")[0] == 200
 
 
-def make(folder, partitions, **options):
-    plain = exported(slow=False, responses=False)
-    models = Models(FakeReader(slow=False, responses=False), plain, plain)
-    return Agents(models, folder, partitions=partitions, **options)
+class Aging:
+    """Agents with a store, and a clock."""
+
+    def __init__(self, folder, partitions, **options):
+        plain, self.now = exported(slow=False, responses=False), 1e9
+        models = Models(FakeReader(slow=False, responses=False), plain, plain)
+        self.agents = Agents(models, folder, partitions=partitions, clock=lambda: self.now, **options)
+
+    def decided(self, stream, person, number=0):
+        """The id of the decision on an event."""
+        item = Observation(stream, Event(time=float(number), text="x"), person=person)
+        ((answer,),) = self.agents.answer([Asked(TENANT, EVENTS, Events((item,)))])
+        return answer["id"]
+
+    def expired(self, number, seconds, **more):
+        """How many old streams of a partition were deleted, or what went wrong."""
+        return self.agents.answer([Asked(TENANT, DECIDE, expire(number, seconds, **more))])[0]
 
 
 def test_a_stream_that_was_deleted_by_age_begins_anew_even_if_the_deletion_ends_half_way(tmp_path, monkeypatch):
-    now, agents = [1e9], make(tmp_path, 1, clock=lambda: now[0])
-
-    def decided(number):
-        item = Observation("s", Event(time=float(number), text="x"), person="ada")
-        ((answer,),) = agents.answer([Asked(TENANT, "events", Events((item,)))])
-        return answer["id"]
-
-    assert [decided(number) for number in range(3)] == ["s/0", "s/1", "s/2"]
+    aging = Aging(tmp_path, 1)
+    assert [aging.decided("s", "ada", number) for number in range(3)] == ["s/0", "s/1", "s/2"]
     for _ in range(5):
-        assert agents.answer([Asked(TENANT, "decide", expire(0, 1e5))]) == [0]
-        now[0] += 2.4e4
-
-    def busy(self):
-        raise StateError("in use")
-
+        assert aging.expired(0, 1e5) == 0
+        aging.now += 2.4e4
     with monkeypatch.context() as patch:
-        patch.setattr(Partition, "erase", busy)
-        (failed,) = agents.answer([Asked(TENANT, "decide", expire(0, 1e5))])
-    assert isinstance(failed, StateError)
-    assert decided(0) == "s/0"
-    assert agents.answer([Asked(TENANT, "decide", expire(0, 1e5))]) == [0]
-    agents.close()
+        patch.setattr(Partition, "erase", lambda _: (_ for _ in ()).throw(StateError("in use")))
+        assert isinstance(aging.expired(0, 1e5), StateError)
+    assert aging.decided("s", "ada") == "s/0"
+    assert aging.expired(0, 1e5) == 0
+    aging.agents.close()
 
 
 @pytest.mark.parametrize("restarted", [True, False])
 def test_a_clock_that_jumps_deletes_no_stream_until_it_is_said_that_time_has_passed(restarted, tmp_path):
-    now, said = [1e9], []
-
-    def started():
-        return make(tmp_path, 3, clock=lambda: now[0], report=said.append)
+    said = []
 
     def swept(**more):
-        return agents.answer([Asked(TENANT, "decide", expire(number, 30 * 86400.0, **more)) for number in range(3)])
+        return [aging.expired(number, 30 * 86400.0, **more) for number in range(3)]
 
-    agents = started()
+    aging = Aging(tmp_path, 3, report=said.append)
     for i in range(30):
-        now[0] += 86400.0  # a stream a day, the oldest of which goes after 30 days
-        item = Observation(f"s{i}", Event(time=0.0, text="x"), person=f"p{i}")
-        agents.answer([Asked(TENANT, "events", Events((item,)))])
+        aging.now += 86400.0  # a stream a day, the oldest of which goes after 30 days
+        aging.decided(f"s{i}", f"p{i}")
         assert swept() == [0, 0, 0]
+    right = aging.now
     if restarted:
-        agents.close()
-        agents = started()
-    right, now[0] = now[0], now[0] + 31 * 86400.0
+        aging.agents.close()
+        aging = Aging(tmp_path, 3, report=said.append)
+    aging.now = right + 31 * 86400.0
     first = swept()
     assert [type(one) for one in first] == [StateError, int, int], "it is said once"
     assert "keep_days: found 30 of 30 streams" in str(first[0]) and said == [str(first[0])]
     assert swept() == [0, 0, 0]
-    now[0] += 3601.0
+    aging.now += 3601.0
     assert isinstance(swept()[0], StateError), "and again in an hour"
-    now[0] = right + 2 * 86400.0
+    aging.now = right + 2 * 86400.0
     assert sum(swept()) == 1, "by a clock that is right again"
-    now[0] = right + 31 * 86400.0
+    aging.now = right + 31 * 86400.0
     assert sum(swept(share=1.0)) == 29
-    agents.close()
+    aging.agents.close()
 
 
 def test_old_streams_are_deleted_of_a_store_of_one_stream_in_many_partitions(tmp_path):
     """Where its partition is visited once an hour, and a quarter of the time that is kept is less than that."""
-    now, agents = [1e9], make(tmp_path, 1024, clock=lambda: now[0])
-    (person,) = [name for name in map(str, range(1000)) if agents.open([TENANT])[0].number_of(name) == 512][:1]
-    item = Observation("s", Event(time=0.0, text="x"), person=person)
-    agents.answer([Asked(TENANT, "events", Events((item,)))])
-    deleted = 0
+    aging, deleted = Aging(tmp_path, 1024), 0
+    aging.decided("s", next(name for name in map(str, range(1000)) if number_of(name, 1024) == 512))
     for number in range(0, 2048, 4):
-        now[0] += 4 * 3600.0 / 1024
-        (count,) = agents.answer([Asked(TENANT, "decide", expire(number, 3600.0))])
-        deleted += count
+        aging.now += 4 * 3600.0 / 1024
+        deleted += aging.expired(number, 3600.0)
     assert deleted == 1
-    agents.close()
+    aging.agents.close()

@@ -4,14 +4,13 @@ import concurrent.futures
 import datetime
 import json
 import math
-import pathlib
 import re
 import zoneinfo
 
 import pytest
+from batches import holding
 
 pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
-from served import Stateful
 from visitor import COSTS, Visitor, cookie_of, decide, key_of, live, offer_numbers, records
 
 from prism_jax.agent.service import person_view
@@ -71,62 +70,53 @@ def offers(record, c_fa):
     return (1 - accept) * c_fa <= accept * record["p_need"] * record["costs"]["c_fn"]
 
 
-def test_a_snooze_a_mute_and_quiet_hours_are_silence_until_they_end(tmp_path, clock):
+def test_a_snooze_a_mute_and_quiet_hours_are_silence_until_they_end(served, clock):
     def silent(because=None):
         answer = decide(served, "ada", 0.95, 0.95, time=clock.now, stream="s")
         assert answer["speak"] is (because is None) and (because is None or answer["reason"] == f"silent: {because}")
 
-    with Stateful(tmp_path / "state", clock=clock) as served:
-        ada = Visitor(served).sign_in("ada")
-        paris, begin = zoneinfo.ZoneInfo("Europe/Paris"), clock.now
-        morning = datetime.datetime(2026, 11, 27, 8, tzinfo=paris).timestamp()
-        ends = {"1h": 3600, "4h": 4 * 3600, "morning": morning - begin, "week": 7 * 86400, "month": 30 * 86400}
-        for wanted, seconds in ends.items():
-            begin = clock.now
-            assert ada.post("/me/silence", **{"for": wanted, "zone": "Europe/Paris"})[0] == 303
-            seconds = seconds if wanted != "morning" else next_morning(begin, paris) - begin
-            clock.now = begin + seconds - 1
-            silent("snoozed" if wanted in ("1h", "4h", "morning") else "muted")
-            clock.now += 1
-            silent()
-            ada = Visitor(served).sign_in("ada")
-        ada.post("/me/silence", **{"for": "month"})
-        assert re.search("Muted</strong> until", ada.ask("/me")[1])
-        ada.post("/me/silence", **{"for": "end"})
+    paris, ada = zoneinfo.ZoneInfo("Europe/Paris"), Visitor(served).sign_in("ada")
+    # It is 18:00, and after one and four hours 23:00, nine hours before the morning.
+    for wanted, hours in {"1h": 1, "4h": 4, "morning": 9, "week": 7 * 24, "month": 30 * 24}.items():
+        begin = clock.now
+        assert ada.post("/me/silence", **{"for": wanted, "zone": "Europe/Paris"})[0] == 303
+        clock.now = begin + hours * 3600 - 1
+        silent("snoozed" if wanted in ("1h", "4h", "morning") else "muted")
+        clock.now += 1
         silent()
-        clock.now = datetime.datetime(2027, 2, 3, 12, tzinfo=paris).timestamp()
         ada = Visitor(served).sign_in("ada")
-        hours = {"begin": "22:00", "end": "07:00", "zone": "Europe/Paris", "last_day": "2027-02-04"}
-        assert ada.post("/me/hours", **hours)[0] == 303
-        assert "22:00 to 07:00, Europe/Paris, up to and including 4 February 2027" in ada.ask("/me")[1]
-        for day, hour, quiet in ((3, 21, 0), (3, 22, 1), (4, 6, 1), (4, 7, 0), (4, 23, 1), (5, 0, 0), (5, 6, 0)):
-            clock.now = datetime.datetime(2027, 2, day, hour, 59 * (1 - quiet), tzinfo=paris).timestamp()
-            silent("quiet hours" if quiet else None)
-        clock.now = datetime.datetime(2027, 2, 5, 12, tzinfo=paris).timestamp()
-        ada.post("/me/level", level="2")
-        ada.post("/me/hours", **{**hours, "begin": "11:00", "end": "13:00", "last_day": "2027-03-01"})
-        silent("quiet hours")
-        ada.post("/me/silence", **{"for": "1h"})
-        silent("snoozed")
-        ada.post("/me/silence", **{"for": "end"})
-        silent("quiet hours")
-        ada.post("/me/hours", end_now="1")
-        silent()
-        assert re.search('value="2" checked', ada.ask("/me")[1])  # a change leaves the others as they are
+    ada.post("/me/silence", **{"for": "month"})
+    assert re.search("Muted</strong> until", ada.ask("/me")[1])
+    ada.post("/me/silence", **{"for": "end"})
+    silent()
+    clock.now = datetime.datetime(2027, 2, 3, 12, tzinfo=paris).timestamp()
+    ada = Visitor(served).sign_in("ada")
+    hours = {"begin": "22:00", "end": "07:00", "zone": "Europe/Paris", "last_day": "2027-02-04"}
+    assert ada.post("/me/hours", **hours)[0] == 303
+    assert "22:00 to 07:00, Europe/Paris, up to and including 4 February 2027" in ada.ask("/me")[1]
+    for day, hour, quiet in ((3, 21, 0), (3, 22, 1), (4, 6, 1), (4, 7, 0), (4, 23, 1), (5, 0, 0), (5, 6, 0)):
+        clock.now = datetime.datetime(2027, 2, day, hour, 59 * (1 - quiet), tzinfo=paris).timestamp()
+        silent("quiet hours" if quiet else None)
+    clock.now = datetime.datetime(2027, 2, 5, 12, tzinfo=paris).timestamp()
+    ada.post("/me/level", level="2")
+    ada.post("/me/hours", **{**hours, "begin": "11:00", "end": "13:00", "last_day": "2027-03-01"})
+    silent("quiet hours")
+    ada.post("/me/silence", **{"for": "1h"})
+    silent("snoozed")
+    ada.post("/me/silence", **{"for": "end"})
+    silent("quiet hours")
+    ada.post("/me/hours", end_now="1")
+    silent()
+    assert re.search('value="2" checked', ada.ask("/me")[1])  # a change leaves the others as they are
 
 
-def next_morning(now, zone):
-    day = datetime.datetime.fromtimestamp(now, zone).date() + datetime.timedelta(days=1)
-    return datetime.datetime(day.year, day.month, day.day, 8, tzinfo=zone).timestamp()
-
-
-def test_what_is_urgent_comes_through_and_the_page_says_so(tmp_path, clock):
-    with Stateful(tmp_path / "state", clock=clock, settings=SETTINGS) as served:
-        ada = Visitor(served).sign_in("ada")
-        ada.post("/me/silence", **{"for": "week"})
-        event = {"time": 0.0, "text": "stated", "person": "ada"}
-        assert served.ask("/v1/streams/s/events", event)[1]["speak"]
-        assert "still come through" in ada.ask("/me")[1] and "list of urgent things, which always" in ada.page
+def test_what_is_urgent_comes_through_and_the_page_says_so(start, clock):
+    served = start(clock=clock, settings=SETTINGS)
+    ada = Visitor(served).sign_in("ada")
+    ada.post("/me/silence", **{"for": "week"})
+    event = {"time": 0.0, "text": "stated", "person": "ada"}
+    assert served.ask("/v1/streams/s/events", event)[1]["speak"]
+    assert "still come through" in ada.ask("/me")[1] and "list of urgent things, which always" in ada.page
 
 
 @pytest.mark.parametrize(
@@ -179,27 +169,26 @@ def test_an_answer_is_an_outcome_that_counts_once(served, clock):
 # What is shown
 
 
-def test_reasons_are_words_for_what_the_record_has(tmp_path, clock):
+def test_reasons_are_words_for_what_the_record_has(start, clock):
     point = OperatingPoint(c_fa=1.0, c_fn=1.0)
     terms = Terms(point, offers=Budget(1, 3600.0), exploration=Exploration(0.5, loss=0.2, seed=1))
-    with Stateful(tmp_path / "state", clock=clock, settings=AgentSettings(terms)) as served:
-        ada = Visitor(served).sign_in("ada")
-        for i in range(12):
-            decide(served, "ada", 0.8, 0.5 if i else 0.9, time=4000.0 * (i + 1), stream="chance")
-        decide(served, "ada", 0.9, 0.9, stream="budget", time=0.0)
-        decide(served, "ada", 0.9, 0.9, stream="budget", time=1.0)
-        decide(served, "ada", 0.9, 0.05, stream="low")
-        decide(served, "ada", 0.9, 0.9, stream="busy", costs={**COSTS, "quiet": "busy"})
-        decide(served, "ada", 0.9, 0.9, stream="fixed", costs={**COSTS, "policy": "never"})
-        kept = {(one["stream"], one["event"]): person_view.reason(one) for one in records(served)}
-        assert kept["budget", 1] == "There had been enough offers for the time being."
-        assert re.fullmatch("5 % likely to be welcome; it takes [45][0-9] %.", kept["low", 0])
-        assert kept["busy", 0] == "You seemed to be busy."
-        assert kept["fixed", 0] == "Whoever set it up wants it to stay silent."
-        by_chance = [one for one in records(served) if one["kind"] == "decision" and one["explored"]]
-        assert by_chance and all("Left to chance" in person_view.reason(one) for one in by_chance)
-        page = ada.ask("/me")[1]
-        assert all(text in page for text in set(kept.values())) and "silent: " not in page
+    served = start(clock=clock, settings=AgentSettings(terms))
+    for i in range(12):
+        decide(served, "ada", 0.8, 0.5 if i else 0.9, time=4000.0 * (i + 1), stream="chance")
+    for i in range(2):
+        decide(served, "ada", 0.9, 0.9, stream="budget", time=float(i))
+    decide(served, "ada", 0.9, 0.05, stream="low")
+    decide(served, "ada", 0.9, 0.9, stream="busy", costs={**COSTS, "quiet": "busy"})
+    decide(served, "ada", 0.9, 0.9, stream="fixed", costs={**COSTS, "policy": "never"})
+    kept = {(one["stream"], one["event"]): person_view.reason(one) for one in records(served)}
+    assert kept["budget", 1] == "There had been enough offers for the time being."
+    assert re.fullmatch("5 % likely to be welcome; it takes [45][0-9] %.", kept["low", 0])
+    assert kept["busy", 0] == "You seemed to be busy."
+    assert kept["fixed", 0] == "Whoever set it up wants it to stay silent."
+    by_chance = [one for one in records(served) if one["kind"] == "decision" and one["explored"]]
+    assert by_chance and all("Left to chance" in person_view.reason(one) for one in by_chance)
+    page = Visitor(served).sign_in("ada").page
+    assert all(text in page for text in set(kept.values())) and "silent: " not in page
 
 
 def test_a_host_that_decides_itself_is_said_to_do_so(clock, start):
@@ -269,12 +258,11 @@ def test_a_long_day_shows_the_newest_and_folds_the_rest(served, clock):
 # What is gone in the end
 
 
-def test_a_reset_forgets_what_was_learnt_and_nothing_else(served, clock, tmp_path):
+def test_a_reset_forgets_what_was_learnt_and_nothing_else(served, clock):
     live(served, clock, "ada", days=2)
     before = records(served)
     ada = Visitor(served).sign_in("ada")
-    fresh = {"stream": "new", "time": 0.0, "person": "ada"}
-    moved = decide(served, "ada", 0.9, 0.8, **{key: fresh[key] for key in ("stream", "time")})["p_accept"]
+    moved = decide(served, "ada", 0.9, 0.8, stream="new")["p_accept"]
     assert moved != pytest.approx(0.8, abs=1e-6) and "Nothing was learnt" not in ada.page
     ada.post("/me/level", level="1")
     assert ada.post("/me/reset")[0] == 303
@@ -302,14 +290,13 @@ def test_an_export_has_everything_of_theirs_and_of_nobody_else(served, clock):
     assert served.ask("/v1/people/ada?since=1")[0] == 422
 
 
-def test_after_forgetting_no_file_has_anything_of_theirs(tmp_path, clock, start):
-    served = start(clock=clock)
+def test_after_forgetting_no_file_has_anything_of_theirs(tmp_path, served):
     for person in ("canary-ada", "bob"):
         decide(served, person, 0.9, 0.9, text=f"offer for {person}", stream=f"stream of {person}")
     ada, link = Visitor(served).sign_in("canary-ada"), key_of(served, "canary-ada")
     ada.post("/me/hours", begin="22:00", end="07:00", zone="Pacific/Chatham", last_day="2027-01-01")
     ada.post("/me/outcome", number=offer_numbers(ada.ask("/me")[1])[0], outcome="accepted")
-    assert [one for one in pathlib.Path(tmp_path).rglob("*") if one.is_file() and b"canary" in one.read_bytes()]
+    assert holding(tmp_path)
     assert "Type <strong>forget</strong>" in ada.ask("/me/forget")[1]
     cookie = "; ".join(f"{one.name}={one.value}" for one in ada.cookies)
     status, page, headers = ada.post("/me/forget", word=" Forget ")
@@ -317,8 +304,7 @@ def test_after_forgetting_no_file_has_anything_of_theirs(tmp_path, clock, start)
     assert Visitor(served, Cookie=cookie).ask("/me")[0] == 401
     assert Visitor(served).ask("/me/link", {"key": link})[0] == 410
     assert [one["stream"] for one in records(served)] == ["stream of bob"]
-    files = [path for path in pathlib.Path(tmp_path).rglob("*") if path.is_file()]
-    assert files and not [path for path in files if re.search(b"canary|Chatham", path.read_bytes())]
+    assert holding(tmp_path, b"bob") and not holding(tmp_path, b"canary|Chatham")
     assert served.ask("/v1/people/canary-ada/link", b"")[0] == 404, "nothing leads back"
     again = Visitor(served).sign_in("canary-ada").page
     assert "offer for" not in again and len(records(served, person="canary-ada")) == 1

@@ -2,14 +2,12 @@
 
 import concurrent.futures
 import re
-import urllib.parse
-import urllib.request
 
 import pytest
 
 pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
 from served import Stateful
-from visitor import COSTS, Visitor, cookie_of, decide, key_of, offer_numbers
+from visitor import Visitor, cookie_of, counts, decide, key_of, offer_numbers, stated
 
 from prism_jax.agent.service import person_page
 from prism_jax.agent.state.preferences import LEVELS
@@ -82,34 +80,20 @@ def test_the_cookie_is_for_the_server_alone_and_a_link_is_no_session(served):
 def test_a_form_of_another_page_changes_nothing(served):
     decide(served, "ada", 0.9, 0.9)
     ada, eve = Visitor(served).sign_in("ada"), Visitor(served).sign_in("eve")
-    token, own = eve.form_token, {"Origin": served.url}
+    mine, site = {"form_token": ada.form_token}, "Sec-Fetch-Site"
+    every = {"level": "2", "for": "week", "end_now": "1", "outcome": "accepted", "number": "1", "word": "forget"}
     for fields, headers in (
-        ({}, {}),
-        ({"form_token": token}, {}),
-        ({"form_token": "é\ud800"}, {}),
-        ({"form_token": ada.form_token}, {"Sec-Fetch-Site": "cross-site"}),
-        ({"form_token": ada.form_token}, {"Sec-Fetch-Site": "same-site"}),
-        ({"form_token": ada.form_token}, {"Sec-Fetch-Site": "none"}),
-        ({"form_token": ada.form_token}, {"Origin": "https://evil.example"}),
-        ({"form_token": ada.form_token}, {"Sec-Fetch-Site": None, "Origin": "null"}),
-        ({"form_token": ada.form_token}, {"Sec-Fetch-Site": None}),
+        *((fields, {}) for fields in ({}, {"form_token": eve.form_token}, {"form_token": "é\ud800"})),
+        *((mine, {site: value}) for value in ("cross-site", "same-site", "none", None)),
+        *((mine, headers) for headers in ({"Origin": "https://evil.example"}, {site: None, "Origin": "null"})),
     ):
         for path in ("level", "silence", "hours", "outcome", "reset", "forget", "out"):
-            every = {
-                "level": "2",
-                "for": "week",
-                "end_now": "1",
-                "outcome": "accepted",
-                "number": "1",
-                "word": "forget",
-            }
             assert ada.ask(f"/me/{path}", {**every, **fields}, **headers)[0] == 403, (path, fields, headers)
-    stranger = Visitor(served, **{"Sec-Fetch-Site": "cross-site"})
+    stranger = Visitor(served, **{site: "cross-site"})
     assert stranger.ask("/me/link", {"key": key_of(served, "ada")})[0] == 403
     assert ada.ask("/me")[0] == 200 and re.search(r'value="0" checked', ada.page)
-    right = {"level": "2", "form_token": ada.form_token}
-    assert ada.ask("/me/level", right, **own)[0] == 303
-    assert ada.ask("/me/level", right, **own, **{"Sec-Fetch-Site": None})[0] == 303
+    for headers in ({}, {site: None}):
+        assert ada.ask("/me/level", mine | {"level": "2"}, Origin=served.url, **headers)[0] == 303
 
 
 def test_every_answer_forbids_what_a_page_does_not_need(served):
@@ -126,6 +110,8 @@ def test_every_answer_forbids_what_a_page_does_not_need(served):
         assert headers["x-content-type-options"] == "nosniff" and headers["x-frame-options"] == "DENY"
     ada.ask("/me")
     assert not re.search(r"<style|\sstyle=|\son[a-z]+=|<script(?! src=)", ada.page)
+    for path in ("/docs", "/redoc", "/docs/oauth2-redirect"):
+        assert served.ask(path)[0] == 404, "no page with scripts of others stands beside it"
 
 
 def test_nobody_sees_another_person_or_tenant(tmp_path, clock):
@@ -133,7 +119,7 @@ def test_nobody_sees_another_person_or_tenant(tmp_path, clock):
     north, south = {"authorization": "Bearer first-token"}, {"authorization": "Bearer second-token"}
     with Stateful(tmp_path / "state", tokens=tokens, clock=clock, partitions=1) as served:  # so that numbers meet
         assert served.ask("/v1/people/ada/link", b"")[0] == 401
-        asked = {"stream": "s", "time": 0, "p_need": 0.9, "p_accept": [0.9], "costs": COSTS, "person": "ada"}
+        asked = stated("s", 0.9, [0.9], person="ada")
         for text, header in (("of the north", north), ("of the south", south)):
             assert served.ask("/v1/decide", {**asked, "candidates": [text]}, **header)[1]["speak"]
         served.ask("/v1/decide", {**asked, "person": "bob", "stream": "b", "candidates": ["bob's"]}, **north)
@@ -181,10 +167,6 @@ def test_a_cookie_that_another_host_has_set_beside_is_none(served):
     assert Visitor(served, Cookie=f"{mine}; {planted}").ask("/me")[0] == 401
 
 
-def test_no_page_with_scripts_of_others_stands_beside_this_one(served):
-    assert [served.ask(path)[0] for path in ("/docs", "/redoc", "/docs/oauth2-redirect")] == [404] * 3
-
-
 @pytest.mark.parametrize("cost", [1e15, 1e-15])
 def test_costs_at_their_bounds_have_a_preview(cost, served):
     decide(served, "ada", 0.9, 0.9, costs={"c_fa": cost, "c_fn": 1.0})
@@ -210,8 +192,7 @@ def test_neither_counts_nor_refusals_name_anybody(served):
     Visitor(served).ask(f"/me/link?key={key}")
     assert Visitor(served).ask("/me/canary")[0] == 404
     Visitor(served).sign_in("canary").post("/me/level", level="1")
-    with urllib.request.urlopen(served.url + "/metrics") as answer:
-        text = answer.read().decode()
+    text = counts(served)
     assert "canary" not in text and key not in text
     assert 'prism_requests_total{route="/me/link",status="303"} 1.0' in text
     assert 'route="/v1/people/{person:name}/link"' in text

@@ -34,6 +34,14 @@ def minds(streams, sensitivity=0.8, specificity=0.7):
     }
 
 
+def judge(streams, judges, folder, **changes):
+    """What became of asking judges about streams whose labels they do not see, and the verdicts."""
+    with FakeEndpoint(by_model(judges)) as endpoint:
+        config = panel(endpoint.url, folder, **changes)
+        done = judge_streams(bare(streams), config, folder / "votes.jsonl", label="")
+    return done, list(read_votes(folder / "votes.jsonl"))
+
+
 def asked(streams):
     return {question.digest: question for stream in streams for question in questions(stream, MOST_EVENTS)}
 
@@ -80,9 +88,7 @@ def test_verdicts_of_others_stay_and_those_of_the_panel_are_replaced(tmp_path):
     old = Vote(judge="a", verdict=None, problem="was down", **about)
     other = Vote(judge="somebody", verdict=True, **about)
     write_votes(path, [old, other])
-    with FakeEndpoint(by_model(minds(streams))) as endpoint:
-        judge_streams(bare(streams), panel(endpoint.url, tmp_path), path, label="")
-    votes = list(read_votes(path))
+    _, votes = judge(streams, minds(streams), tmp_path)
     assert other in votes and old not in votes
     assert len(votes) == 3 * len(asked(streams)) + 1
 
@@ -125,10 +131,8 @@ def test_a_judge_who_never_answers_does_not_vote(tmp_path):
     streams = labelled(2)
     judges = minds(streams, 1.0, 1.0)
     judges["model-c"] = lambda _: "I would rather not say."
-    with FakeEndpoint(by_model(judges)) as endpoint:
-        config = panel(endpoint.url, tmp_path, retries=0)
-        done = judge_streams(bare(streams), config, tmp_path / "votes.jsonl", label="")
-    verdicts = gather(read_votes(tmp_path / "votes.jsonl"), NAMES)
+    done, votes = judge(streams, judges, tmp_path, retries=0)
+    verdicts = gather(votes, NAMES)
     assert done.missing == len(verdicts) == len(asked(streams))
     assert all(row[2] is None and row[0] == row[1] is not None for row in verdicts.values())
     found = list(label_streams(bare(streams), verdicts, MOST_EVENTS, PanelConfig()))
@@ -138,11 +142,10 @@ def test_a_judge_who_never_answers_does_not_vote(tmp_path):
             assert step.votes == (not step.y_need,) * 2
             [candidate], [wanted] = step.candidates, expected.candidates
             assert (candidate.y_accept, candidate.logged, candidate.propensity) == (wanted.y_accept, True, 1.0)
-    strict = list(label_streams(bare(streams), verdicts, MOST_EVENTS, PanelConfig(missing="require_all")))
-    for stream in strict:
-        for step in stream.steps:
-            assert step.y_need is None and step.candidates[0].y_accept is None
-            assert step.candidates[0].logged is None and step.candidates[0].propensity is None
+    strict = label_streams(bare(streams), verdicts, MOST_EVENTS, PanelConfig(missing="require_all"))
+    for step in (step for stream in strict for step in stream.steps):
+        [candidate] = step.candidates
+        assert {step.y_need, candidate.y_accept, candidate.logged, candidate.propensity} == {None}
 
 
 def test_without_any_answer_there_are_no_verdicts(tmp_path):
@@ -157,23 +160,17 @@ def test_without_any_answer_there_are_no_verdicts(tmp_path):
 
 
 def test_without_any_valid_answer_there_are_no_verdicts(tmp_path):
-    streams, path = labelled(1), tmp_path / "votes.jsonl"
-    found = pytest.raises(RuntimeError, match=r"found no valid answer to any question, .*: found 0 JSON objects")
-    with FakeEndpoint(lambda _: "I would rather not say.") as endpoint, found:
-        judge_streams(bare(streams), panel(endpoint.url, tmp_path, retries=0), path, label="")
+    judges = dict.fromkeys((f"model-{name}" for name in NAMES), lambda _: "I would rather not say.")
+    with pytest.raises(RuntimeError, match=r"found no valid answer to any question, .*: found 0 JSON objects"):
+        judge(labelled(1), judges, tmp_path, retries=0)
     assert not list(tmp_path.glob("*votes*"))
 
 
 def test_soft_labels_are_shares_of_the_verdicts(tmp_path):
     streams = labelled(2)
-    with FakeEndpoint(by_model(minds(streams))) as endpoint:
-        judge_streams(bare(streams), panel(endpoint.url, tmp_path), tmp_path / "votes.jsonl", label="")
-    verdicts = gather(read_votes(tmp_path / "votes.jsonl"), NAMES)
-    steps = [
-        step
-        for stream in label_streams(bare(streams), verdicts, MOST_EVENTS, PanelConfig(soft=True))
-        for step in stream.steps
-    ]
+    verdicts = gather(judge(streams, minds(streams), tmp_path)[1], NAMES)
+    judged = label_streams(bare(streams), verdicts, MOST_EVENTS, PanelConfig(soft=True))
+    steps = [step for stream in judged for step in stream.steps]
     for step in steps:
         assert step.y_need == pytest.approx(1 - sum(step.votes) / 3)
         assert step.candidates[0].y_accept == pytest.approx(sum(step.candidates[0].votes) / 3)

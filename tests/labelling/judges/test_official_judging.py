@@ -2,6 +2,7 @@
 
 import asyncio
 import collections
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -97,16 +98,8 @@ def made_up(folder):
     source = checkout(folder)
     (source / "traces").mkdir()
     for name in ("code_1", "writing_1"):
-        answers = [
-            [],
-            ["Büro aufräumen?"],
-            ["null"],
-            None,
-            [f"Fix {name}?"],
-            ["Fix it?", "Or that?"],
-            [None],
-            ["Go on?"],
-        ]
+        several = ["Fix it?", "Or that?"]
+        answers = [[], ["Büro aufräumen?"], ["null"], None, [f"Fix {name}?"], several, [None], ["Go on?"]]
         trace = [
             {"observation": {"time": f"Day 1, {i + 1}:00 PM", "event": f"{name}: “{i}”\n"}, "agent_response": answer}
             for i, answer in enumerate(answers)
@@ -184,24 +177,23 @@ def test_where_no_attempt_can_be_read_the_script_stops_and_there_is_no_verdict(t
 
 
 @pytest.mark.parametrize(
-    ("last", "verdict", "problem"),
+    ("last", "problem"),
     [
-        ("Yes.", None, "found no JSON with a judgement in any of 10 answers, expected one"),
-        ('```json\n{"judgement": "accepted"}\n```', True, None),
-        ("x" * 40_000, None, "found no JSON with a judgement in any of 10 answers, expected one"),
+        *(
+            (text, "found no JSON with a judgement in any of 10 answers, expected one")
+            for text in ("Yes.", "x" * 40_000)
+        ),
+        ('```json\n{"judgement": "accepted"}\n```', None),
     ],
 )
-def test_after_ten_attempts_only_a_fence_is_forgiven(tmp_path, last, verdict, problem):
+def test_after_ten_attempts_only_a_fence_is_forgiven(tmp_path, last, problem):
     record = Recorder(lambda _: (["Yes."] * (ATTEMPTS - 1) + [last], None))
     stream = Stream(id="s", events=(Event(time=2.5, text="x"),), steps=(Step(event=0),))
     with FakeEndpoint(record) as endpoint:
         config = judges(endpoint, tmp_path, prompt="official", source=str(checkout(tmp_path)))
-        if problem:
-            with pytest.raises(RuntimeError, match=problem):
-                judge_streams([stream], config, tmp_path / "v.jsonl", label="")
-        else:
+        with pytest.raises(RuntimeError, match=problem) if problem else contextlib.nullcontext():
             judge_streams([stream], config, tmp_path / "v.jsonl", label="")
-            assert [vote.verdict for vote in read_votes(tmp_path / "v.jsonl")] == [verdict]
+            assert [vote.verdict for vote in read_votes(tmp_path / "v.jsonl")] == [True]
     assert list(record.asked.values()) == [TEMPERATURES]
     assert '"time": "2.5"' in next(iter(record.asked)).replace("\\", "")
 
@@ -244,12 +236,9 @@ def test_one_file_holds_both_prompts_and_tells_how_far_they_agree(tmp_path, caps
     write_streams(tmp_path / "s.jsonl", streams)
 
     def answer(body):  # in our form this judge accepts everything; in the other, what `planned` says
-        official = body["messages"][0]["content"] == "Judge."
-        return (
-            next(text for text, verdict in READ if verdict == planned(body["messages"])[1])
-            if official
-            else '{"accepted": true}'
-        )
+        if body["messages"][0]["content"] != "Judge.":
+            return '{"accepted": true}'
+        return next(text for text, verdict in READ if verdict == planned(body["messages"])[1])
 
     with FakeEndpoint(answer) as endpoint:
         ours = judges(endpoint, tmp_path)
@@ -261,14 +250,12 @@ def test_one_file_holds_both_prompts_and_tells_how_far_they_agree(tmp_path, caps
     asked = {name: [q.digest for s in streams for q in questions(s, 3, prompt=name)]}  # known by the prompt's name
     assert [vote.question for vote in votes if vote.prompt == name] == asked[name]
     assert {vote.prompt for vote in votes} == {"ours", name} and len(votes) == 2 * len(asked[name])
-    ballots = {
-        prompt: judge_ballots(streams, gather(votes, ["only"], prompt), ["only"], 40, prompt)
-        for prompt in ("ours", name)
-    }
+    gathered = {prompt: gather(votes, ["only"], prompt) for prompt in ("ours", name)}
+    ballots = {prompt: judge_ballots(streams, own, ["only"], 40, prompt) for prompt, own in gathered.items()}
     assert set(ballots["ours"].items) == set(ballots[name].items)
     assert ballots["ours"].verdicts.all() and 0 < ballots[name].verdicts.mean() < 1
     labels = dict(zip(ballots[name].items, ballots[name].verdicts[:, 0], strict=True))
-    for stream in label_streams(streams, gather(votes, ["only"], name), 40, PanelConfig(), name):
+    for stream in label_streams(streams, gathered[name], 40, PanelConfig(), name):
         for step in stream.steps:
             assert step.y_need == 1 - labels[Item(stream.id, step.event, silence=True)]
             assert step.candidates[0].y_accept == labels[Item(stream.id, step.event, silence=False, text="Fix it?")]

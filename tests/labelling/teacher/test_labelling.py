@@ -19,6 +19,7 @@ from prism_jax.streams.jsonl import read_streams, write_streams
 from prism_jax.streams.types import SLOW_FIELDS
 
 FIELDS = dict.fromkeys(SLOW_FIELDS, "Nothing much.")
+ANSWER = json.dumps({**FIELDS, "p_need": 0.25, "p_accept": [0.75], "response": None})
 GIVEN = PromptSettings(offers="given")
 
 
@@ -76,10 +77,8 @@ def test_wrong_answers_go_back_with_what_is_wrong_and_then_are_missing(tmp_path,
         assert fake.received.total() == 4
     assert len(told) == 1 and told[0].startswith(FEEDBACK) and "reasoning" in told[0]
     (stream,) = read_streams(paths[1])
-    assert [(step.teacher_need, step.candidates[0].teacher_accept) for step in stream.steps] == [
-        (0.25, 0.75),
-        (None, None),
-    ]
+    found = [(step.teacher_need, step.candidates[0].teacher_accept) for step in stream.steps]
+    assert found == [(0.25, 0.75), (None, None)]
     assert stream.steps[0].rationale == FIELDS and stream.steps[1].rationale is None
     rows = [json.loads(line) for line in paths[2].read_text().splitlines()]
     assert [(row["p_need"], row["asked"], row["model"]) for row in rows] == [(0.25, 2, "teacher"), (None, 2, "teacher")]
@@ -90,8 +89,7 @@ def test_wrong_answers_go_back_with_what_is_wrong_and_then_are_missing(tmp_path,
 
 def test_without_any_answer_nothing_is_written(tmp_path, paths):
     write_streams(paths[0], [stream_of(), Stream(id="t", events=(Event(time=0.0, text="waits"),), steps=())])
-    answer = json.dumps({**FIELDS, "p_need": 0.25, "p_accept": [0.75], "response": None})
-    with FakeEndpoint(lambda body: answer, Faults(status=400)) as fake:
+    with FakeEndpoint(lambda body: ANSWER, Faults(status=400)) as fake:
         config = config_of(fake, tmp_path / "c.sqlite")
         with pytest.raises(RuntimeError, match=r"^found no answer to any of 2 requests, .* HTTP 400"):
             label_file(config, *paths)
@@ -100,30 +98,26 @@ def test_without_any_answer_nothing_is_written(tmp_path, paths):
         with pytest.raises(RuntimeError, match=r"^found no valid answer to any question, .* at 2 of 2: found 0 JSON"):
             label_file(other, *paths)
         assert sorted(path.name for path in tmp_path.glob("*.jsonl")) == ["in.jsonl"]
-        fake.brain, fake.faults = (lambda body: answer if "waits" in str(body) else "no"), Faults()
+        fake.brain, fake.faults = (lambda body: ANSWER if "waits" in str(body) else "no"), Faults()
         assert len(label_file(config, *paths).missing) == 1, "one answer of two is worth a file"
     assert len(read_streams(paths[1])) == 2
 
 
 def test_an_older_answer_is_not_replaced_by_none(tmp_path, paths):
     """The same file is labelled with a new cache, while the teacher fails at one of two streams."""
-    streams = [stream_of(), Stream(id="t", events=(Event(time=0.0, text="waits"),), steps=())]
-    write_streams(paths[0], streams)
-    answer = json.dumps({**FIELDS, "p_need": 0.25, "p_accept": [0.75], "response": None})
+    write_streams(paths[0], [stream_of(), Stream(id="t", events=(Event(time=0.0, text="waits"),), steps=())])
 
     def run(brain, cache):
         with FakeEndpoint(brain) as fake:
             return label_file(config_of(fake, tmp_path / cache), *paths)
 
-    assert not run(lambda body: answer, "a").missing
+    assert not run(lambda body: ANSWER, "a").missing
     before = [path.read_bytes() for path in paths]
-    with pytest.raises(
-        RuntimeError,
-        match=r"rows.jsonl: found answers to 1 questions that have none now \(found 0.*another config.remote.cache",
-    ):
-        run(lambda body: answer if "waits" in str(body) else "no", "b")
+    message = r"rows.jsonl: found answers to 1 questions that have none now \(found 0.*another config.remote.cache"
+    with pytest.raises(RuntimeError, match=message):
+        run(lambda body: ANSWER if "waits" in str(body) else "no", "b")
     assert [path.read_bytes() for path in paths] == before
-    assert not run(lambda body: answer, "c").missing
+    assert not run(lambda body: ANSWER, "c").missing
 
 
 def test_what_a_killed_run_left_is_removed(tmp_path, paths):
@@ -131,8 +125,7 @@ def test_what_a_killed_run_left_is_removed(tmp_path, paths):
     left = [temporary_beside(path) for path in paths[1:]]
     for path in left:
         path.write_text("half")
-    answer = json.dumps({**FIELDS, "p_need": 0.25, "p_accept": [0.75], "response": None})
-    with FakeEndpoint(lambda body: answer) as fake:
+    with FakeEndpoint(lambda body: ANSWER) as fake:
         label_file(config_of(fake, tmp_path / "c.sqlite"), *paths)
     assert not list(tmp_path.glob(".*"))
 
@@ -182,26 +175,13 @@ def test_listed_offers_are_counted_and_a_line_says_what_becomes_of_them(tmp_path
     assert texts == ([None] if offers == "own" else ["Mend it.", "Run it.", "Stop it."])
 
 
-def test_a_response_belongs_to_the_offer_that_it_repeats():
-    given = tuple(Candidate(text=text) for text in ("Mend it.", "Explain it."))
-
-    def answer(_):
-        return {**FIELDS, "p_need": 0.5, "p_accept": [0.9, 0.6], "response": response_to("Explain it.")}
-
-    found = label(stream_of(Step(event=0, candidates=given)), answer)
-    assert [offer.response is None for offer in found.stream.steps[0].candidates] == [True, False]
-    assert [(row.proposal, row.spoke) for row in found.rows] == [("Explain it.", True)]
-
-
-def test_a_response_that_repeats_none_belongs_to_the_likeliest_one():
-    given = tuple(Candidate(text=text) for text in ("Mend it.", "Explain it.", "Run it."))
-
-    def answer(_):
-        p = {"p_need": 0.5, "p_accept": [0.1, 0.8, 0.3]}
-        return {**FIELDS, **p, "response": response_to("Do something else.")}
-
-    (step,) = label(stream_of(Step(event=0, candidates=given)), answer).stream.steps
-    assert [offer.response is None for offer in step.candidates] == [True, False, True]
+@pytest.mark.parametrize(("said", "p_accept"), [("Explain it.", [0.9, 0.6, 0.7]), ("Do it.", [0.1, 0.8, 0.3])])
+def test_a_response_belongs_to_the_offer_that_it_repeats_or_else_to_the_likeliest(said, p_accept):
+    offers = tuple(Candidate(text=text) for text in ("Mend it.", "Explain it.", "Run it."))
+    answer = {**FIELDS, "p_need": 0.5, "p_accept": p_accept, "response": response_to(said)}
+    found = label(stream_of(Step(event=0, candidates=offers)), lambda _: answer)
+    assert [offer.response is None for offer in found.stream.steps[0].candidates] == [True, False, True]
+    assert [(row.proposal, row.spoke) for row in found.rows] == [(said, True)]
 
 
 def test_the_fast_probabilities_stay_where_the_slow_answer_failed():
