@@ -163,18 +163,6 @@ def test_a_request_that_comes_again_gets_its_answer_and_another_one_of_the_same_
     assert agent.store.of("ada").answered("key") is None  # after a week
 
 
-def test_each_event_is_checked_once(agent, monkeypatch):
-    seen, check = [], ledger.Ledger.checked
-
-    def checked(self, items):
-        seen.extend(items := list(items))
-        return check(self, items)
-
-    monkeypatch.setattr(ledger.Ledger, "checked", checked)
-    agent.answer([Events((observation("s1", 0), observation("s1", 1))), Events((observation("s2", 0),))])
-    assert [stream for stream, *_ in seen] == ["s1", "s1", "s2"]
-
-
 def test_what_is_refused_leaves_no_trace_and_what_stands_beside_it_is_decided(agent):
     bad = Observation("s2", Event(time=-5.0, text="earlier"), AN_OFFER, None, "unknown", "bob")
     asked = [(observation("s2", 1),), (observation("s2", 2), bad), (observation("s3", 0),)]

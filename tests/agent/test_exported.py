@@ -25,6 +25,7 @@ def test_it_gives_maps_operating_point_and_fingerprints(tmp_path):
     assert other.writing == {"field_tokens": 40}
     assert found.writes_responses and other.writes_responses
     assert not read_exported(write(tmp_path / "c", {**prism(), "responses": False})).writes_responses
+    assert not read_exported(write(tmp_path / "d", prism(slow=False))).has_slow_pass
     assert other.fingerprints["calibration"] == found.fingerprints["calibration"]
     assert other.fingerprints["model"] != found.fingerprints["model"]
 
@@ -35,10 +36,6 @@ def test_it_says_what_the_slow_pass_does(tmp_path):
     assert read_exported(write(tmp_path / "a", content)).thinking == ((1.0, 0.5, 0.2), 30.5)
     content["calibration"]["thinking"]["tokens"] = None
     assert read_exported(write(tmp_path / "a", content)).thinking is None
-
-
-def test_a_model_without_slow_branches_says_so(tmp_path):
-    assert not read_exported(write(tmp_path / "a", prism(slow=False))).has_slow_pass
 
 
 def test_each_fingerprint_follows_its_part(tmp_path):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from prism_jax.agent.ledger import RefusedError
 from prism_jax.agent.records import OfferOutcome
 from prism_jax.agent.replay import replay
-from prism_jax.agent.settings import QUIET, AgentSettings, Critical, Terms
+from prism_jax.agent.settings import AgentSettings, Critical, Terms
 from prism_jax.agent.state import schema
 from prism_jax.agent.state.durable import DurableAgent, Events
 from prism_jax.agent.state.kept import KeptAgent
@@ -271,8 +271,3 @@ def test_a_partition_of_the_first_format_is_brought_up_to_date(tmp_path):
     partition.close()
     with pytest.raises(StateError, match=f"format: found {schema.FORMAT + 1}, expected {schema.FORMAT}"):
         Partition(path, owner="me")
-
-
-def test_reasons_are_named_once():
-    assert [Preferences(silence=Silence(reason, 1.0)).quiet(0.0) for reason in QUIET[:2]] == ["snoozed", "muted"]
-    assert QUIET[2:] == ("quiet hours", "busy")

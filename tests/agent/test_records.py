@@ -131,15 +131,6 @@ def test_a_file_that_is_ahead_of_its_state_is_told_from_anothers(path, cut):
     assert path.read_bytes() == b"".join(lines)[:cut]
 
 
-def test_a_last_line_without_an_end_is_cut_only_where_it_begins_the_next_record(path):
-    lines = filled(path)
-    for content in (b"notes of mine", b"".join(lines[:3]) + b"notes of mine", lines[1][:-5]):
-        path.write_bytes(content)
-        with pytest.raises(RecordsError, match="found another record than the state has there"):
-            RecordsFile(path, iter(lines))
-        assert path.read_bytes() == content
-
-
 def test_the_beginning_of_a_record_leaves_the_file_with_a_person(path):
     ann, bob = (encode(one._replace(person=name).record()) for one, name in zip(decisions(2), "ab", strict=True))
     for before in (b"", bob):
@@ -151,11 +142,12 @@ def test_the_beginning_of_a_record_leaves_the_file_with_a_person(path):
 
 
 def test_other_records_are_named_and_left_alone(path):
+    """A last line without an end is cut only where it begins the next record."""
     lines = filled(path)
     for content, line in (
-        ([lines[0][:50] + b"\n", *lines[1:]], 1),
-        ([lines[0], lines[0]], 2),
+        *(([lines[0][:50] + b"\n", *lines[1:]], 1), ([lines[0], lines[0]], 2), ([lines[1][:-5]], 1)),
         ([lines[0], lines[1].replace(b'"format": 1', b'"format": 2')], 2),
+        *(([*lines[:count], b"notes of mine"], count + 1) for count in (0, 3)),
     ):
         path.write_bytes(b"".join(content))
         with pytest.raises(RecordsError, match=rf"records.jsonl:{line}: found another record than the state has there"):

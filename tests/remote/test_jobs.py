@@ -1,7 +1,6 @@
 """Many items at once: order, a bounded window, errors, interruptions and progress."""
 
 import asyncio
-import random
 import signal
 import threading
 import time
@@ -11,17 +10,6 @@ import pytest
 from prism_jax.remote import jobs
 from prism_jax.remote.requests import Message, Request
 from prism_jax.remote.tally import Tally
-
-
-def test_results_come_in_the_order_of_the_items():
-    draw = random.Random(0)
-    delays = [draw.random() * 0.01 for _ in range(60)]
-
-    async def work(index):
-        await asyncio.sleep(delays[index])
-        return index
-
-    assert list(jobs.work_through(range(60), work, at_once=8)) == list(range(60))
 
 
 def test_the_window_is_bounded_whatever_the_consumer_does():

@@ -112,13 +112,6 @@ def test_unknown_truth_and_questions_are_refused():
         teacher()({"messages": [{"content": "x"}, {"content": "y"}]})
 
 
-def test_the_answer_is_plain_json():
-    stream = STREAMS[0]
-    content = question(stream.events[:2], stream.steps[0].candidates, GIVEN)
-    body = {"messages": [{"content": instructions("slow", GIVEN)}, {"content": content}]}
-    assert list(json.loads(teacher()(body))) == [*SLOW_FIELDS, "p_need", "p_accept", "response"]
-
-
 def agent_answers(agent, step_form="Now: [] {}"):
     """(step or None, answer) at every event, in a conversation whose newest turn has instructions."""
     found = []
