@@ -74,6 +74,7 @@ def test_a_person_has_a_rate_on_top_of_the_score():
         ({"score": True}, "score: found True, expected a number"),
         ({"score": float("nan")}, "score: found nan, expected a number"),
         ({"score": 140}, "score: found 140, expected a number from 0 to 100 %"),
+        ({"score": []}, "score: found an empty array, expected a number from 0 to 100 %"),
         ({"score": [5, None]}, r"score\[1\]: found nan, expected a number"),
     ],
 )

@@ -220,6 +220,19 @@ BAD_ROWS = [
     ([row(p_need_slow=0.5, p_accept_slow=None)], 0, "p_accept_slow", "found null, expected a number, as p_need_slow"),
     ([row(p_need_slow=None, p_accept_slow=0.5)], 0, "p_need_slow", "found null, expected a number, as p_accept_slow"),
     (
+        [row(p_accept_true=0.5, p_both_true=0.5), row(step=1, p_accept_true=0.5, p_both_true=0.6)],
+        1,
+        "p_both_true",
+        r"found 0\.6, expected at most p_accept_true",
+    ),
+    ([row(p_need_true=0.1, p_both_true=0.2)], 0, "p_both_true", r"found 0\.2, expected at most p_need_true"),
+    (
+        [row(p_need_true=0.9, p_accept_true=0.8, p_both_true=0.6)],
+        0,
+        "p_both_true",
+        r"found 0\.6, expected at least p_need_true \+ p_accept_true - 1",
+    ),
+    (
         [row(candidate=0), row(candidate=1, p_need_fast=0.3)],
         1,
         "p_need_fast",

@@ -73,6 +73,8 @@ class ScoreColumn(NamedTuple):
         if isinstance(score, str | bool | np.bool_) or score is None:
             raise ValueError(f"score: found {score!r:.80}, expected {self._expected}")
         values = float(score) if np.ndim(score) == 0 else arrays.column("score", score)
+        if not np.size(values):
+            raise ValueError(f"score: found an empty array, expected {self._expected}")
         most = np.inf if self.scale.middle is not None else self.scale.width
         bad = ~np.isfinite(values) | (np.abs(values) > most) | ((self.scale.middle is None) & (np.asarray(values) < 0))
         if bad.any():

@@ -54,6 +54,20 @@ def check_log(columns: Columns) -> None:
     )
 
 
+_ROUNDING = 1e-6
+"""How far a p_both_true may lie outside its bounds, as rounded to single precision."""
+
+
+def check_truth(columns: Columns) -> None:
+    """Checks that need and acceptance together are as probable as each of them, and both together, allow."""
+    if (both := columns.get("p_both_true")) is None:
+        return
+    need, accept = (columns.get(f"p_{signal}_true", np.full(len(both), np.nan)) for signal in ("need", "accept"))
+    for of, name in ((need, "p_need_true"), (accept, "p_accept_true")):
+        fail_at(both > of + _ROUNDING, "p_both_true", both, f"at most {name}, the probability of one of the two")
+    fail_at(both < need + accept - 1 - _ROUNDING, "p_both_true", both, "at least p_need_true + p_accept_true - 1")
+
+
 NEED = ("p_need_slow", "y_need", "p_need_true", "p_both_true", "need_target")
 """The columns of need that make no sense without `p_need_fast`."""
 

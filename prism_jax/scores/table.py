@@ -109,6 +109,7 @@ class Scores:
         agreement.check_log(columns)
         agreement.check_need(columns)
         agreement.check_slow(columns)
+        agreement.check_truth(columns)
         _check_structure(self)
         check_people(columns, self.numbered)
 

@@ -48,6 +48,7 @@ class AcceptanceLog:
     left_out: int = 0  # number of offers that were not made and that the log no longer holds
     unit: str = "people"  # what `person` tells apart: of the log of one person days, or answers (`by_days`)
     mentioned: Int64[np.ndarray, " people"] | None = None  # `numbers` of the log that held them; None for this one
+    place: str = "log"  # its file, for messages
 
     def __len__(self) -> int:
         return len(self.person)
@@ -162,6 +163,7 @@ def log_of(table: LogTable) -> AcceptanceLog:
         target=table.target(),
         context=tuple(table.context(name) for name in table.wanted.context),
         group=table.group(),
+        place=table.wanted.place,
     )
 
 

@@ -150,6 +150,7 @@ class Divided:
     doubted: bool = False  # whether offers were not quite drawn with the propensities
     unit: str = "people"  # what stands in their place (`AcceptanceLog.unit`)
     groups: Sequence[str] | None = None  # the kinds of offers; None where no column has the role
+    place: str = "log"  # its file or files, for messages
 
     @property
     def scored(self) -> bool:
@@ -190,7 +191,8 @@ class Divided:
         contents = Contents().with_rows(log, log.person, len(log.names))
         folds, doubted = int(fold.max()) + 1, contents.doubted()
         groups = None if log.group is None else log.group.levels
-        return cls([answers], contents, log.numbers[code], folds, log.timed, {}, doubted, log.unit, groups)
+        of_log = log.timed, {}, doubted, log.unit, groups, log.place
+        return cls([answers], contents, log.numbers[code], folds, *of_log)
 
 
 def answered_rows(log: AcceptanceLog) -> Int64[np.ndarray, " answers"]:
@@ -354,4 +356,4 @@ class _Writer:
         unit = "days" if self.by_days else "people"
         groups = None if self.columns.group is None else list(self.group_of)
         folds = int(fold.max()) + 1
-        return Divided(parts, self.contents, by_name + 1, folds, timed, left_out, doubted, unit, groups)
+        return Divided(parts, self.contents, by_name + 1, folds, timed, left_out, doubted, unit, groups, place)

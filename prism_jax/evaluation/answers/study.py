@@ -124,7 +124,7 @@ def in_memory(log: Divided) -> Runner:
 def maps_by_fold(run: Runner, log: Divided, weighted: bool) -> tuple[_Table, Model]:
     """The sums by fold, and the rates and maps that are fitted; ValueError for a log of which none can be."""
     table = _Table(run("scan", Census(log.folds, weighted)), log.contents.scale, {})
-    table.check(log.scored)
+    table.check(log.scored, log.place)
     scores = run("maps", LabelledScores(table.scale, weighted)) if log.scored else {}
     table = table._replace(scores=scores)
     fitted = {fold: table.fitted(scores, fold) for fold in (*range(log.folds), EVERYBODY)}
@@ -260,19 +260,22 @@ class _Table(NamedTuple):
         """The share of accepted answers, by the weights of the study."""
         return self.of("weight_accepted", without) / self.of("weight", without)
 
-    def check(self, scored: bool) -> None:
-        """Raises ValueError if the people outside some fold have answers of one kind only, with a score or at all."""
+    def check(self, scored: bool, place: str) -> None:
+        """Raises LogError if the people outside some fold have answers of one kind only, with a score or at all."""
         for fold in range(len(self.census["sums"])):
             if scored and not self.of("known", fold):
-                raise LogError("score: found values on no offer, or of too few people, expected some outside each fold")
+                raise LogError(
+                    f"{place}: score: found values on no offer, or of too few people, expected some outside each fold"
+                )
             if self.of("accepted", fold) in (0, self.of("answers", fold)):
-                raise ValueError(
-                    "log: found people, or days of one person, whose removal leaves answers of one kind, expected both "
-                    "among the rest"
+                raise LogError(
+                    f"{place}: found people, or days of one person, whose removal leaves answers of one kind, expected "
+                    "both among the rest"
                 )
             if scored and self.of("known_accepted", fold) in (0, self.of("known", fold)):
                 raise LogError(
-                    "score: found it on answers of one kind only among the people outside a fold, expected both"
+                    f"{place}: score: found it on answers of one kind only among the people outside a fold, expected "
+                    "both"
                 )
 
     def scale_without(self, fold: int) -> Scale:
