@@ -83,7 +83,7 @@ def facts_of(rows: Scores) -> Facts:
 def missing(facts: Facts, calibration: Calibration, has_need: bool) -> dict[str, str]:
     """The results that cannot be computed on the test split, each with the missing input.
 
-    The slow pass ranks all candidates of a step, so it needs slow signals on every row.
+    The slow pass ranks all candidates of a step, and silence misses the best, so both need every row.
     """
     off = {}
     needed = {
@@ -93,15 +93,13 @@ def missing(facts: Facts, calibration: Calibration, has_need: bool) -> dict[str,
         ),
         "slow pass": ("slow pass", ("need_slow", "accept_slow")),
     }
+    units = "rows" if facts.rows > facts.steps else "steps"
     for key, (what, names) in needed.items():
-        of_rows = key == "slow pass" and facts.rows > facts.steps
-        number, units = (facts.rows, "rows") if of_rows else (facts.steps, "steps")
-        nulls = facts.null_rows if of_rows else facts.null_steps
         for name in (f"p_{name}" for name in names):
             if name not in facts.columns:
                 off[key] = f"{what}: there is no column {name}"
-            elif nulls.get(name):
-                off[key] = f"{what}: {name} is null on {nulls[name]} of {number} test {units}"
+            elif nulls := facts.null_rows.get(name):
+                off[key] = f"{what}: {name} is null on {nulls} of {facts.rows} test {units}"
     if "slow pass" not in off and (calibration.need_slow is None or calibration.accept_slow is None):
         off["slow pass"] = "slow pass: the calibration has no slow signals"
     if facts.judged and facts.needless and not facts.judged_needless:

@@ -215,6 +215,16 @@ def test_the_slow_pass_needs_slow_signals_for_every_candidate():
         Scores.from_columns(columns).steps("slow")
 
 
+def test_the_truth_is_needed_of_every_candidate():
+    columns, _ = make_two_passes()
+    chosen = [max(rows, key=lambda i: columns["p_accept_fast"][i]) for rows in np.arange(1200).reshape(-1, 3).tolist()]
+    other = np.isin(np.arange(1200), chosen, invert=True)
+    columns["p_both_true"] = np.where(other, np.nan, columns["p_both_true"])
+    evaluation = protocol.evaluate(Scores.from_columns(columns), IDENTITY, OperatingPoint())
+    assert any(line.endswith("p_both_true is null on 800 of 1200 test rows") for line in evaluation.switched_off)
+    assert all(row.expected_cost is None for row in evaluation.policies)
+
+
 def test_a_log_that_never_shows_the_other_candidate_has_no_slow_pass():
     """Labels of the fast pass's candidate only: nothing is known of another one."""
     columns, _ = make_two_passes()
