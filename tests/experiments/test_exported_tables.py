@@ -112,6 +112,16 @@ def test_domain_transfer_of_scores_fits_its_temperatures_on_the_other_domains(tm
             f1 = 2 * (offer & (gold == 1)).sum() / (offer.sum() + gold.sum())
             assert cells(sheet, made, section)["f1"].value == pytest.approx(f1)
     assert cells(sheet, "calibrated elsewhere")["audbc"].paper == pytest.approx(0.8466)
+    numbers = [len(set(scores.stream[(scores.split == "test") & rows])) for rows in (scores.domain == "writing", rows)]
+    assert f"intervals over {min(numbers)} to {max(numbers)} streams, by row." in sheet.note
+
+
+def test_domain_transfer_of_acceptance_alone_has_no_error_of_need(tmp_path):
+    values = {name: column for name, column in of_domains().items() if "need" not in name and name != "p_both_true"}
+    inputs = dataclasses.replace(given_of(values, tmp_path / "out"), held_out="writing")
+    (sheet,) = runner._make("domain_transfer", inputs).sheets
+    assert sheet.title == "Domain transfer, p_accept alone" and "ece_need" not in sheet.measures
+    assert all(line.cells["ece_accept"].value > 0 for line in sheet.lines)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
 from prism_jax.experiments.paper.study import ExperimentResult, IntervalSettings, SkippedError, Study, Subject
 from prism_jax.runs.store import of_seed
 from prism_jax.scores import Scores
-from prism_jax.scores.labels import read
+from prism_jax.scores.labels import Signal, read
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.simulator import simulate
@@ -43,9 +43,12 @@ MEASURES = {
     **cells.RATES,
     **cells.AREA,
     **cells.COST,
-    "ece_need": Measure("ECE need", "Expected calibration error of p_need, 15 bins of equal width.", "%", 2),
+    "ece_need": Measure(
+        "ECE need", "Expected calibration error of p_need, 15 bins of equal width.", "%", 2, optional=True
+    ),
     "ece_accept": Measure("ECE accept", "The same of p_accept.", "%", 2),
 }
+KINDS: tuple[Signal, ...] = ("need", "accept")
 WITHOUT, WITH = f"trained without {HELD_OUT}", "trained on every domain"
 
 
@@ -107,11 +110,11 @@ def of_scores(study: Study, held_out: str, path: str) -> ExperimentResult:
         _Row("raw", held_out, scores, (held_out,), fits, "raw", "out of domain, raw"),
         _Row("calibrated elsewhere", held_out, scores, (held_out,), fits, "calibrated", "out of domain, calibrated"),
     )
-    note = study.note(
+    words = (
         f"C_FA = {study.point.c_fa:g}, C_FN = {study.point.c_fn:g}; the gate on the fast pass.",
         f"Trained without {held_out}, which scores alone cannot show. Temperatures are fitted on {', '.join(seen)}.",
     )
-    return _result(rows, study, lambda _: note)
+    return _result(rows, study, lambda tested: study.note(*words, of=tested))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +133,7 @@ class _Row:
 def _line(row: _Row, data: EvaluationData, settings: IntervalSettings, method: Method) -> Line:
     tested = only(row.scores, row.domains)
     values = numbers(data, row.form, settings, method)
-    for signal in ("need", "accept"):
+    for signal in KINDS if tested.has_need else KINDS[1:]:
         raw = read(splits.evaluated_rows(tested), signal, "fast")
         p = raw.p if row.form == "raw" else row.fits.calibrated(signal, "fast", raw.rows)
         values[f"ece_{signal}"] = Number(float(expected_calibration_error(*raw._replace(p=p).labelled())))

@@ -270,14 +270,25 @@ def _run(names: Sequence[str], inputs: Inputs, folder: epath.Path) -> list[str]:
 
 
 def _make(name: str, inputs: Inputs) -> ExperimentResult:
-    """One experiment over all seeds."""
+    """One experiment, whose titles say where its scores know nothing of need."""
     experiment = EXPERIMENTS[name]
     if experiment.own == "system" and inputs.systems.system:
         return function(name, "of_systems")(inputs.read_systems)
     if experiment.own == "model" and inputs.model is not None:
         return function(name)(inputs.model.study(inputs.scores, inputs.settings, inputs.method))
     if experiment.own == "held_out" and inputs.scores is not None and inputs.held_out is not None:
-        return function(name, "of_scores")(inputs.studies_in_memory[0], inputs.held_out, inputs.scores)
+        result = function(name, "of_scores")(inputs.studies_in_memory[0], inputs.held_out, inputs.scores)
+    else:
+        result = _over_seeds(name, inputs)
+    if inputs.scores is None or inputs.studies[0].scores.has_need:
+        return result
+    sheets = tuple(dataclasses.replace(sheet, title=f"{sheet.title}, {ALONE}") for sheet in result.sheets)
+    return dataclasses.replace(result, sheets=sheets)
+
+
+def _over_seeds(name: str, inputs: Inputs) -> ExperimentResult:
+    """One experiment over all seeds; SkippedError where it is not made of what the call gives."""
+    experiment = EXPERIMENTS[name]
     own = f"; --{experiment.own} makes it" if experiment.own else ""
     if experiment.of != "scores" and inputs.scores is not None:
         raise SkippedError(f"it needs trainings, which a call with --scores does not make{own}")
@@ -287,9 +298,4 @@ def _make(name: str, inputs: Inputs) -> ExperimentResult:
     if name == "methods" and inputs.scores_paper is not None:
         subjects = (inputs.beside_paper,)
     chosen = subjects[:1] if experiment.one_seed else subjects
-    result = merged([function(name)(subject) for subject in chosen])
-    alone = inputs.scores is not None and not inputs.studies[0].scores.has_need
-    if not alone:
-        return result
-    sheets = tuple(dataclasses.replace(sheet, title=f"{sheet.title}, {ALONE}") for sheet in result.sheets)
-    return dataclasses.replace(result, sheets=sheets)
+    return merged([function(name)(subject) for subject in chosen])

@@ -48,7 +48,7 @@ class IntervalSettings:
         if self.seeds > 1:
             return ""
         units = {steps.whole.units for steps in data}
-        (unit,) = {steps.whole.unit for steps in data}
+        unit = " or ".join(sorted({steps.whole.unit for steps in data}))
         if len(units) == 1:
             return f"{over_units(max(units), unit, self.level)}."
         return f"{100 * self.level:g} % intervals over {min(units)} to {max(units)} {unit}, by row."
@@ -130,11 +130,17 @@ class Study:
         """What computes the numbers of the tables."""
         return self.of_parts or Tally(self.settings.keywords())
 
-    def note(self, *sentences: str) -> str:
-        """The note of a table: its own sentences, the source and the intervals."""
+    def note(self, *sentences: str, of: Collection[EvaluationData] = ()) -> str:
+        """The note of a table: its own sentences, the source and the intervals, `of` its rows if not of all steps."""
         data = self.at()
         recalls = [UNEQUAL] * (data.whole.several_candidates or data.whole.two_candidates)
-        words = [*sentences, *recalls, f"On {self.source}.", self.settings.in_words([data]), self.tally.in_words()]
+        words = [
+            *sentences,
+            *recalls,
+            f"On {self.source}.",
+            self.settings.in_words(of or [data]),
+            self.tally.in_words(),
+        ]
         return " ".join(filter(None, words))
 
 
