@@ -78,8 +78,8 @@ def _cell(cells: Iterable[Number | str]) -> Number | str:
     values, paper = np.array([number.value for number in numbers]), numbers[0].paper
     if np.isnan(values).any():
         return Number(paper=paper)
-    if np.ptp(values) == 0:
-        return Number(float(values[0]), float(values[0]), float(values[0]), paper)
+    if np.ptp(values) == 0:  # nothing tells how much seeds may differ
+        return Number(float(values[0]), paper=paper)
     return Number.of(mean_over_seeds(values), paper)
 
 
