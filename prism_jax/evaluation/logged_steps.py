@@ -192,9 +192,14 @@ def _signals(steps: Scores, fits: Calibration | None) -> tuple[Rows | None, Rows
         fast, slow = getattr(steps, f"p_{signal}_fast"), getattr(steps, f"p_{signal}_slow")
         if fast is None:
             continue
+        if slow is not None and np.isnan(slow).all():
+            slow = None
         if fits is not None:
             fast = fits.calibrated(signal, "fast", steps)
-            slow = slow if getattr(fits, f"{signal}_slow") is None else fits.calibrated(signal, "slow", steps)
+            if slow is not None and getattr(fits, f"{signal}_slow") is None:
+                words = "found values, expected none: calibration has no map of them"
+                raise ScoresError(words, f"p_{signal}_slow")
+            slow = None if slow is None else fits.calibrated(signal, "slow", steps)
         signals[signal] = fast if slow is None else np.where(np.isnan(slow), fast, slow)
     return signals.get("need"), signals["accept"]
 

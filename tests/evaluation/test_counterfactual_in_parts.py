@@ -78,7 +78,7 @@ def case_of(name):
     scores = table(**changed)
     fits = None
     if "maps" in how:
-        labelled = dataclasses.replace(table(seed=5, p_need_slow=drop, p_accept_slow=drop), logged=None)
+        labelled = dataclasses.replace(table(seed=5), logged=None)
         labelled = dataclasses.replace(labelled, propensity=None, split=np.full(len(labelled), "calibration", object))
         fits = calibrate(labelled)
     return scores, Reading(SETTINGS, how.get("target"), fits)
@@ -262,6 +262,13 @@ def test_tables_without_a_log_are_refused_as_in_memory(case, tmp_path):
             ask(path, most=most, **how)
         messages.append(str(found.value))
     assert messages[0] == messages[1] and words in messages[0]
+
+
+def test_maps_of_the_fast_pass_alone_are_refused_where_the_slow_pass_decides():
+    labelled = table(seed=5, logged=drop, propensity=drop, p_need_slow=drop, p_accept_slow=drop)
+    maps = calibrate(dataclasses.replace(labelled, split=np.full(len(labelled), "calibration", object)))
+    with pytest.raises(ScoresError, match="p_need_slow: found values, expected none: calibration has no map of them"):
+        in_memory(table(), Reading(SETTINGS, fits=maps))
 
 
 def test_an_offer_of_unknown_probability_is_refused_wherever_the_silence_stands():

@@ -414,6 +414,7 @@ def test_the_case_study_says_what_happened(study):
 def test_the_frontier_has_no_point_that_another_beats():
     points = [(1.0, 0.5), (2.0, 0.7), (2.0, 0.6), (3.0, 0.7), (1.0, 0.5)]
     assert pareto.frontier(points) == [True, True, False, False, True]
+    assert pareto.frontier([*points, (1.0, math.nan)]) == [True, True, False, False, True, False]
 
 
 def test_every_experiment_has_a_function_and_the_page_lists_it(root):

@@ -52,9 +52,12 @@ def by_seconds(study: Study) -> ExperimentResult:
 
 
 def frontier(points: Sequence[tuple[float, float]]) -> list[bool]:
-    """Which points (burden, quality) are efficient: no other one is at least as good in both and better in one."""
+    """Which points (burden, quality) are efficient: no other one is at least as good in both and better in one.
+
+    A point whose quality is not known is not.
+    """
     return [
-        not any(x <= burden and y >= quality and (x < burden or y > quality) for x, y in points)
+        quality == quality and not any(x <= burden and y >= quality and (x < burden or y > quality) for x, y in points)
         for burden, quality in points
     ]
 
