@@ -103,7 +103,7 @@ class Cells:
         if pa.types.is_null(self.values.type):
             return np.full(len(self.values), np.nan)
         if self.is_text:
-            return self._parsed(float, expected)
+            return self._parsed(number_of, expected)
         if not (self.is_number or self.is_flag):
             self.refuse_type(expected)
         signed = self.values.cast(pa.int8()) if self.is_flag else self.values
@@ -149,7 +149,7 @@ class Cells:
         if condition.constant.lower() == "null" and condition.comparison in ("==", "!="):
             return COMPARE[condition.comparison](self.categories()[1] < 0, True).astype(np.float64)
         try:
-            constant = float(condition.constant)
+            constant = number_of(condition.constant)
         except ValueError:
             constant = np.nan
         if np.isfinite(constant):
@@ -305,13 +305,18 @@ def _codes(
 
 def _flag(text: str) -> float:
     value = WORDS.get(text.lower())
-    return float(text) if value is None else value
+    return number_of(text) if value is None else value
 
 
 def is_number(text: str) -> bool:
     """Whether a text is a number."""
     try:
-        float(text)
+        number_of(text)
     except ValueError:
         return False
     return True
+
+
+def number_of(text: str) -> float:
+    """The number that a text is; raises a ValueError for another one, such as 1_5, which Python reads as 15."""
+    return float("" if "_" in text else text)

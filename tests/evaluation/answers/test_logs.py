@@ -327,6 +327,7 @@ SAYS = {
         (HEADER + ROWS.replace("20.5", "inf"), "row 2, column 'at': found an infinite number, expected seconds"),
         (HEADER + ROWS.replace("20.5", ""), "row 2, column 'at': found nothing, expected the time of the offer"),
         (HEADER + ROWS.replace("0.7", "1e400"), "row 2, column 'score': found an infinite number"),
+        (HEADER + ROWS.replace("0.7", "1_7"), "'score': found a text of 3 characters, expected a number"),
         (HEADER + ROWS.replace("0.7", "-1e300"), "'score': found -1e+300, expected a number from -1e+100 to 1e+100"),
         (HEADER + "7,1,1,1,1,1,a,1\n7,2,0,1,1,1,a,1\n", "found answers of 1 person, expected at least 2"),
     ],
