@@ -288,6 +288,10 @@ def log(tmp_path):
     return material.read("log", str(path), roles)
 
 
+def test_words_have_nothing_to_read_in_a_log_of_other_columns(log):
+    assert running.misfit(registry.BASELINES["tfidf"], log) == "no words, no numbers"
+
+
 @pytest.mark.slow
 def test_a_person_s_rate_ranks_the_answers_of_people_who_differ(log, tmp_path):
     run, config = Run(epath.Path(tmp_path)), CalibrationConfig("penalised")

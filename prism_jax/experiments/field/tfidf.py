@@ -249,4 +249,10 @@ def _rows_of_log(fold: LogFold, rows: Int[np.ndarray, " n"]) -> list[WordRow]:
     return [WordRow(fold.log.texts[row], tuple(numbers[row].tolist()), float(accepted[row])) for row in rows.tolist()]
 
 
-TFIDF = Baseline("tfidf", "TF-IDF, logistic regression", score_tfidf, takes=("streams", "log"))
+TFIDF = Baseline(
+    "tfidf",
+    "TF-IDF, logistic regression",
+    score_tfidf,
+    takes=("streams", "log"),
+    misfit=lambda source: "" if source.log is None or source.log.numbers.size else "no words, no numbers",
+)
