@@ -162,6 +162,9 @@ def test_labels_of_a_new_source_come_from_the_other_half_of_its_streams():
         changed = fold.scores.columns() | {"y_accept": np.where(fold.scores.split == "test", 1.0, fold.scores.y_accept)}
         again = measures.few_labels(Scores.from_columns(changed), 20, CalibrationConfig("penalised"), 0)[number]
         assert len(other) == 12 and again.calibration.accept_fast.map == fold.calibration.accept_fast.map
+    baseline = Baseline("asks", "asks for help", asks, fitted=False)
+    table = tables.transfer([running.Moved(baseline, "", "kitchen", {0: plain, 20: moved})], 100)
+    assert [row.name for row in table.sections[0].rows] == ["0 labels", "20 labels, 12 found"]
 
 
 def test_anybody_s_scores_are_a_baseline(tmp_path):

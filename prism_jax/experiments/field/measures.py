@@ -116,7 +116,7 @@ def few_labels(scores: Scores, labels: int, config: CalibrationConfig, seed: int
         fitted = None
         if labels:
             fitted = fit_shrunk(config, table.p_accept_fast[drawn], table.y_accept[drawn])
-        halves.append(CalibratedFold(table, as_it_is(fitted, labels)))
+        halves.append(CalibratedFold(table, as_it_is(fitted, len(drawn))))
     return halves
 
 

@@ -165,9 +165,10 @@ def transfer(found: Sequence[Moved], resamples: int) -> Table | None:
                 change = mean_interval(cost - first, steps.stream, resamples=resamples)
                 differences = show_estimate(brier, sign=True), show_estimate(change, sign=True)
             costs = show_estimate(mean_interval(cost, steps.stream, resamples=resamples))
+            fewest = min(fold.calibration.accept_fast.count for fold in folds)
             rows.append(
                 Row(
-                    f"{labels} labels",
+                    f"{labels} labels" + (f", {fewest} found" if fewest < labels else ""),
                     (
                         *(show_estimate(measured[name]) for name in ("auroc", "brier")),
                         differences[0],
