@@ -34,7 +34,8 @@ def test_calibration_sees_the_calibration_split_only_and_evaluation_the_test_spl
     other = scores.split != "calibration"
     assert protocol.calibrate(changed(scores, other, y_need=1.0, p_accept_fast=0.5, y_accept=0.0)) == fits
     other = scores.split != "test"
-    swapped = changed(scores, other, y_need=1 - scores.y_need, p_accept_true=0.5)
+    truth = {"p_accept_true": 0.5, "p_both_true": scores.p_need_true / 2}
+    swapped = changed(scores, other, y_need=1 - scores.y_need, **truth)
     found, expected = protocol.evaluate(swapped, fits, POINT).to_dict(), evaluation.to_dict()
     assert found.pop("dependence") != expected.pop("dependence")  # which calibration steps tell
     assert found == expected

@@ -1,6 +1,7 @@
 """Counterfactual costs of tables that are read part by part: the same as of a table in memory."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -179,9 +180,9 @@ def test_offers_without_an_answer_are_left_out_of_signals_that_are_calibrated_on
     steps, facts = logged_steps.decided(scores)
     assert facts["unanswered"] > 0
     calls, calibrated = [], Calibration.calibrated
-    monkeypatch.setattr(Calibration, "calibrated", lambda *given: calls.append(given[1]) or calibrated(*given))
+    monkeypatch.setattr(Calibration, "calibrated", lambda *given: calls.append(given[1:3]) or calibrated(*given))
     found = logged_steps.decisions(steps, reading)
-    assert calls == ["need", "accept"]
+    assert calls == list(itertools.product(("need", "accept"), ("fast", "slow")))
     assert len(found.target) == len(steps) - facts["unanswered"] and len(found.drawn.score) == len(steps)
 
 

@@ -49,6 +49,7 @@ def test_each_pass_counts_with_its_own_candidate():
     columns["candidate"], columns["step"] = np.arange(n) % 2, np.arange(n) // 2 % 6
     for name in ("p_need_fast", "p_need_slow", "p_need_true", "y_need", "time"):
         columns[name] = np.repeat(np.asarray(columns[name])[::2], 2)
+    columns["p_both_true"] = columns["p_need_true"] * columns["p_accept_true"]
     scores = Scores.from_columns(columns)
     fits = protocol.calibrate(scores)
     pairs = {name: getattr(scores, name).reshape(-1, 2) for name in ("p_accept_fast", "p_accept_slow", "tokens_slow")}
