@@ -32,9 +32,10 @@ MAPS = [
 @pytest.mark.parametrize("fitted", MAPS, ids=str)
 def test_a_rule_decides_as_the_map_does(fitted, threshold):
     rule = rule_of_map(fitted, threshold)
-    p = np.linspace(0.001, 0.999, 1009)
+    p = np.array([*np.linspace(0.001, 0.999, 1009), 1.0])
     mapped = p if fitted is None else apply_map(fitted, p)
-    apart = np.abs(mapped - threshold) > 1e-9  # rounding decides at the threshold itself
+    apart = np.abs(mapped - threshold) > 1e-9  # rounding decides at the threshold itself,
+    apart[-1] = True  # but not at 1
     np.testing.assert_array_equal(rule.offers(p)[apart], (mapped >= threshold)[apart])
 
 

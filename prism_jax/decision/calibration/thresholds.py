@@ -68,8 +68,6 @@ def rule_of_map(fitted: Map | None, threshold: float) -> Rule:
         return Rule("at_least", float(threshold))
     if isinstance(fitted, Isotonic):
         return _of_isotonic(fitted, threshold)
-    if threshold >= 1:
-        return Rule("never")
     scale, bias = (1 / fitted.temperature, 0.0) if isinstance(fitted, Temperature) else (fitted.scale, fitted.bias)
     log_odds = scipy.special.logit(threshold)
     if isinstance(fitted, Platt) and fitted.bound is not None:  # beyond it nothing changes any more
