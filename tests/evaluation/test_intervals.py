@@ -60,6 +60,13 @@ def test_the_difference_is_paired(evaluation):
     assert second.deployed
 
 
+def test_two_costs_that_rounding_tells_apart_do_not_differ():
+    cost = np.random.default_rng(0).random((40, 1))
+    cells = Cells.of_units(np.hstack([cost, cost * (1 - 2e-16 * np.arange(40)[:, None]), np.ones((40, 1))]))
+    _, difference, low, high = intervals.paired_costs(cells)
+    assert difference == 0 and np.isnan(low) and np.isnan(high)
+
+
 @pytest.mark.parametrize("streams", [1, 2, 4])
 def test_few_streams_have_no_interval(evaluation, streams):
     costs = np.random.default_rng(0).random((2, 20))

@@ -191,8 +191,8 @@ class Divided:
         contents = Contents().with_rows(log, log.person, len(log.names))
         folds, doubted = int(fold.max()) + 1, contents.doubted()
         groups = None if log.group is None else log.group.levels
-        of_log = log.timed, {}, doubted, log.unit, groups, log.place
-        return cls([answers], contents, log.numbers[code], folds, *of_log)
+        numbers = log.numbers[code]
+        return cls([answers], contents, numbers, folds, log.timed, {}, doubted, log.unit, groups, log.place)
 
 
 def answered_rows(log: AcceptanceLog) -> Int64[np.ndarray, " answers"]:
