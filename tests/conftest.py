@@ -156,11 +156,11 @@ def template(simulated):
 @pytest.fixture(scope="session")
 def model(template):
     """A tiny student, without parameters."""
-    from prism_jax.student.model_config import StudentConfig
+    from student_sizes import small
+
     from prism_jax.student.qwen3 import Qwen3
 
-    sizes = dict(hidden_dim=16, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8, mlp_dim=32)
-    return Qwen3(StudentConfig(vocab_size=template.tokenizer.size, **sizes, initializer_range=0.5))
+    return Qwen3(small(vocab_size=template.tokenizer.size, initializer_range=0.5))
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""One forward pass over a whole sequence: the oracle of what caches and decoders compute piece by piece."""
+"""One forward pass over whole sequences: the oracle of what caches and decoders compute piece by piece."""
 
 import functools
 
@@ -8,11 +8,18 @@ import numpy as np
 
 from prism_jax.student.attention import no_branches
 
+QUICK = {"xla_backend_optimization_level": 0}
+"""For programs that take longer to compile than to run."""
+quick_jit = functools.partial(jax.jit, compiler_options=QUICK)
 
-@functools.partial(jax.jit, static_argnums=0)
-def _all_logits(model, params, tokens):
-    positions = jnp.arange(tokens.shape[1])[None]
-    return model.logits(params, model.hidden(params, tokens, positions, no_branches(*tokens.shape)))
+
+def all_logits(model, params, tokens, **options):
+    """The logits after every token of causal sequences, one per row."""
+    positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
+    return model.logits(params, model.hidden(params, tokens, positions, no_branches(*tokens.shape), **options))
+
+
+_all_logits = jax.jit(all_logits, static_argnums=0)
 
 
 def next_logits(model, params, ids, room):

@@ -53,9 +53,7 @@ FOUND = {
         ("main", "6 rows", "one way of cutting digits", "N = 233 truncated: DeepSeek-R1, Qwen3-8B-PRISM"),
         ("judge_agreement", "4 rows", "one way of cutting digits", "N = 229 truncated: Pool A vs pool B"),
     ],
-    "note": [
-        ("ablation_a", "Static-cost; Dynamic", "nested policies", "at least 72.41, printed 38.54"),
-    ],
+    "note": [("ablation_a", "Static-cost; Dynamic", "nested policies", "at least 72.41, printed 38.54")],
 }
 
 

@@ -13,9 +13,7 @@ def read(tmp_path, text, **options):
 
 
 def test_usual_headings_are_understood_and_others_are_listed(tmp_path):
-    sheet = read(
-        tmp_path, "Model,Recall ↑,Pre (%),False-Alarm,F1-Score,Colour,Total Events\na,0.9,81.5,20%,0.85,red,9\n"
-    )
+    sheet = read(tmp_path, "Model,Recall ↑,Pre (%),False-Alarm,F1-Score,Hue,Total Events\na,0.9,81.5,20%,0.85,red,9\n")
     assert sheet.columns == (
         ("Recall ↑", "recall", False),
         ("Pre (%)", "precision", True),
@@ -23,7 +21,7 @@ def test_usual_headings_are_understood_and_others_are_listed(tmp_path):
         ("F1-Score", "F1", False),
         ("Total Events", "N", False),
     )
-    assert sheet.ignored == ("Colour",)
+    assert sheet.ignored == ("Hue",)
     (row,) = sheet.rows
     assert (row.name, row.steps, float(row.cells["precision"].value)) == ("a", 9, 0.815)
 

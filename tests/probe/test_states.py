@@ -6,24 +6,22 @@ import numpy as np
 import pytest
 from offers import make_stream
 from safetensors.numpy import load_file
+from student_sizes import small
 
 from prism_jax.probe import kept_states
 from prism_jax.probe.probe_config import StatesConfig
 from prism_jax.probe.states import Reader
 from prism_jax.streams.edit import map_candidates
 from prism_jax.student.attention import no_branches
-from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.prompting.packing import decisions
 from prism_jax.student.qwen3 import Qwen3, Tree
 
-D = 16
 STREAM = make_stream(1, steps=3, most=3)
 
 
 @pytest.fixture(scope="module")
 def model(template):
-    sizes = dict(hidden_dim=D, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8, mlp_dim=24)
-    return Qwen3(StudentConfig(vocab_size=template.tokenizer.size, **sizes))
+    return Qwen3(small(vocab_size=template.tokenizer.size))
 
 
 @pytest.fixture(scope="module")

@@ -105,9 +105,7 @@ def test_a_list_that_was_changed_with_its_file_is_found_by_its_own_digest_only(f
     (folder / "config.json").write_text("other")
     write_digests(folder)
     check_folder(folder)
-    with pytest.raises(
-        ValueError, match=rf"digests.json: found the SHA-256 \w{{64}}, expected {before}: another export"
-    ):
+    with pytest.raises(ValueError, match=rf"digests.json: found the SHA-256 \w{{64}}, expected {before}: another"):
         check_folder(folder, before)
 
 
@@ -120,9 +118,7 @@ def test_weights_of_others_have_no_list_which_an_expected_digest_asks_for(folder
             check_export(path, "0" * 64)
     (folder / "digests.json").unlink()
     (folder / "prism.json").write_text("{}")
-    with pytest.raises(
-        FileNotFoundError, match=r"digests.json: no such file, .*: run `python -m prism_jax export` again"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"digests.json: no such file, .*: run `python -m prism_jax export`"):
         check_export(folder)
 
 

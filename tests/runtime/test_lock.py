@@ -51,9 +51,7 @@ def test_a_second_training_is_refused_and_a_killed_one_leaves_no_lock(tmp_path, 
 
 
 def test_train_run_is_refused_before_it_writes(tmp_path, holder):
-    with pytest.raises(
-        RuntimeError, match=rf"^{re.escape(str(tmp_path))}: found a training of process {holder.pid} on"
-    ):
+    with pytest.raises(RuntimeError, match=rf"^{re.escape(str(tmp_path))}: found a training of process {holder.pid}"):
         pipeline.train_run(tiny.CONFIG, Workdir(tmp_path), report=False)
     assert [path.name for path in tmp_path.iterdir()] == [NAME]
 

@@ -6,15 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from full_pass import quick_jit as jit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prism_jax.student.attention import attend, no_branches, split_evenly, tree_mask
 from prism_jax.student.flash import flash_masks, flash_tree
-
-# Compiling takes most of the time in these tests, so the compiler optimises little.
-QUICK = {"xla_backend_optimization_level": 0}
-jit = functools.partial(jax.jit, compiler_options=QUICK)
 
 BATCH, HEAD_DIM = 2, 4
 # Lengths of trunk, branches and window; numbers of query heads and key/value heads.
@@ -121,39 +118,23 @@ def long_layout(trunk, length, window):
     return layout, tuple(np.array(layout[0]).reshape(-1, window).max(axis=1).tolist())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("path", ["skipping", "flash", "flash, no bounds"])
-def test_long_rows_are_split_into_runs_that_skip_what_no_query_sees(path):
-    """Values and gradients equal dense attention; the flash path uses XLA's unfused implementation."""
-    trunk, length, window = 300, 400, 20
+@pytest.mark.parametrize(
+    ("path", "shared"),
+    [
+        *(pytest.param(path, False, marks=pytest.mark.slow) for path in ("skipping", "flash", "flash, no bounds")),
+        ("skipping", True),
+        ("flash", True),
+    ],
+)
+def test_long_rows_are_split_into_runs_that_skip_what_no_query_sees(path, shared):
+    """Values and gradients equal dense attention; the flash path uses XLA's unfused implementation.
+
+    In a row that two streams share, none sees positions before its own trunk.
+    """
+    trunk, length, window = (120, 160, 20) if shared else (300, 400, 20)
     layout, visible = long_layout(trunk, length, window)
-    assert visible[0] < 0.2 * trunk and visible[-2] > 0.9 * trunk
-    columns = tuple(np.array([column] * BATCH, np.int32) for column in layout)
-    qkv, cotangent = draw_qkv(0, trunk + length, 4, 2), draw_qkv(1, trunk + length, 4, 4)[0]
-
-    @jit
-    def run(qkv, columns, cotangent):
-        mask = tree_mask(*columns, trunk, window)
-        if path == "skipping":
-            attention = functools.partial(attend, visible=visible)
-        else:
-            masks = flash_masks(mask, None if path.endswith("no bounds") else visible)
-
-            def attention(q, k, v, mask):
-                return flash_tree(q, k, v, masks, "xla")
-
-        return with_gradients(attention)(qkv, mask, cotangent)
-
-    assert_same(run(qkv, columns, cotangent), dense(qkv, np.stack([dense_mask(*layout, trunk)] * BATCH), cotangent))
-
-
-@pytest.mark.parametrize("path", ["skipping", "flash"])
-def test_trunks_that_share_a_row_do_not_see_each_other(path):
-    """Values and gradients equal dense attention under a mask that hides positions before the own trunk."""
-    trunk, length, window = 120, 160, 20
-    layout, visible = long_layout(trunk, length, window)
-    begin = np.where(np.arange(trunk) < 56, 0, 56)
-    seen = dense_mask(*layout, trunk)
+    assert visible[0] < 0.2 * trunk and visible[-2] > 0.85 * trunk
+    seen, begin = dense_mask(*layout, trunk), np.where(np.arange(trunk) < 56, 0, 56 * shared)
     own = np.concatenate([begin, begin[np.maximum(np.array(layout[0]) - 1, 0)]])
     seen[:, :trunk] &= np.arange(trunk) >= own[:, None]
     columns = tuple(np.array([column] * BATCH, np.int32) for column in (*layout, begin))
@@ -161,10 +142,10 @@ def test_trunks_that_share_a_row_do_not_see_each_other(path):
 
     @jit
     def run(qkv, columns, cotangent):
-        mask = tree_mask(*columns[:3], trunk, window, columns[3])
+        mask = tree_mask(*columns[:3], trunk, window, columns[3] if shared else None)
         if path == "skipping":
             return with_gradients(functools.partial(attend, visible=visible))(qkv, mask, cotangent)
-        masks = flash_masks(mask, visible)
+        masks = flash_masks(mask, None if path.endswith("no bounds") else visible)
         return with_gradients(lambda q, k, v, mask: flash_tree(q, k, v, masks, "xla"))(qkv, mask, cotangent)
 
     assert_same(run(qkv, columns, cotangent), dense(qkv, np.stack([seen] * BATCH), cotangent))

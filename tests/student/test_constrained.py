@@ -4,16 +4,10 @@ import jax
 import numpy as np
 import pytest
 from full_pass import next_logits
+from student_sizes import small
 from written import write
 
-from prism_jax.student.constrained import (
-    END,
-    FORBIDDEN,
-    Span,
-    make_automaton,
-    write_program,
-)
-from prism_jax.student.model_config import StudentConfig
+from prism_jax.student.constrained import END, FORBIDDEN, Span, make_automaton, write_program
 from prism_jax.student.qwen3 import Qwen3
 
 VOCABULARY = 24
@@ -22,8 +16,7 @@ SPANS = [Span((3, 4), 5), Span((5, 6, 7), 3), Span((8,), 6)]
 
 @pytest.fixture(scope="module")
 def model():
-    sizes = dict(hidden_dim=16, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8, mlp_dim=32)
-    return Qwen3(StudentConfig(vocab_size=VOCABULARY, **sizes, initializer_range=0.5))
+    return Qwen3(small(vocab_size=VOCABULARY, initializer_range=0.5))
 
 
 @pytest.fixture(scope="module")

@@ -6,14 +6,14 @@ import re
 import jax
 import jax.numpy as jnp
 import pytest
+from student_sizes import grouped
 
 from prism_jax.student import dispatch
 from prism_jax.student.attention import no_branches
 from prism_jax.student.dispatch import chosen_path
-from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.qwen3 import Qwen3, Tree
 
-TINY = StudentConfig(vocab_size=61, hidden_dim=24, num_layers=1, num_heads=4, num_kv_heads=2, head_dim=8, mlp_dim=40)
+TINY = grouped(num_layers=1)
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Batched live streams against a cold start on the tokens that each stream keeps."""
 
+import dataclasses
 import functools
 import random
 import re
@@ -11,14 +12,15 @@ import jax
 import numpy as np
 import pytest
 from full_pass import next_logits
+from student_sizes import small
+from written import any_token
 
 from prism_jax.student import dispatch, flash, kv_cache, start
 from prism_jax.student.branches import Branch, lay_out
-from prism_jax.student.constrained import DeviceAutomaton, Span, make_automaton
+from prism_jax.student.constrained import DeviceAutomaton, Span
 from prism_jax.student.engine import Engine, ReadRequest
 from prism_jax.student.kv_cache import unstack_layers
 from prism_jax.student.live_programs import read_rows
-from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.pages import PAGE, enlarge, make_pool, page_bytes, table_of
 from prism_jax.student.qwen3 import Qwen3
 
@@ -26,13 +28,12 @@ VOCABULARY = 32
 ANSWERS = [5, 9]
 SYSTEM = [1, 2, 3]
 
-
-SIZES = dict(hidden_dim=16, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8, mlp_dim=32, initializer_range=0.5)
+STUDENT = small(vocab_size=VOCABULARY, initializer_range=0.5)
 
 
 @pytest.fixture(scope="module")
 def model():
-    return Qwen3(StudentConfig(vocab_size=VOCABULARY, **SIZES))
+    return Qwen3(STUDENT)
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +50,12 @@ def make(model, params, pages=7, **settings):
     """An engine whose pool has room for one trunk of the whole budget; one size of it compiles once for most tests."""
     settings = {"budget": 700, "batches": (1, 4), "longest": 64, "room": 16} | settings
     return Engine(model, params, ANSWERS, memory=pages * page_bytes(model.config), **settings)
+
+
+def open_new(engine, names):
+    for name in names:
+        if name not in engine:
+            engine.open(name, SYSTEM)
 
 
 def ids_of(rng, count):
@@ -80,13 +87,12 @@ def check(model, params, engine, reading, logits):
 )
 def test_every_reading_equals_a_cold_start(pages, changes, draw_params):
     """Random interleaving of seven streams, with long events, dropped ones and, in a small pool, parked streams."""
-    model = Qwen3(StudentConfig(vocab_size=VOCABULARY, **SIZES, **changes))
+    model = Qwen3(dataclasses.replace(STUDENT, **changes))
     params = draw_params(model)
     engine, rng = make(model, params, pages), random.Random(pages)
     names = [f"s{i}" for i in range(7)]
     expected = {name: [SYSTEM] for name in names}
-    for name in names:
-        engine.open(name, SYSTEM)
+    open_new(engine, names)
     parked = False
     for turn in range(14):
         chosen = rng.sample(names, rng.randint(1, 6))
@@ -108,7 +114,7 @@ def test_every_reading_equals_a_cold_start(pages, changes, draw_params):
 @pytest.mark.slow
 def test_a_pool_that_grows_reads_writes_and_parks_as_one_that_is_whole_from_the_start(model, params, monkeypatch):
     """To the last bit, beyond its bound too, where streams are parked."""
-    free = DeviceAutomaton(make_automaton(np.zeros((1, VOCABULARY), np.int8), np.full(VOCABULARY, -1), [True]))
+    free = DeviceAutomaton(any_token(VOCABULARY))
 
     def run(smallest):
         monkeypatch.setattr("prism_jax.student.engine._SMALLEST", smallest)
@@ -175,7 +181,7 @@ def test_text_is_written_after_each_streams_own_trunk(model, params, platform, m
     for name in names:
         engine.open(name, SYSTEM)
         engine.read([ReadRequest(name, ids_of(rng, rng.choice([10, 200])), ())])
-    free = DeviceAutomaton(make_automaton(np.zeros((1, VOCABULARY), np.int8), np.full(VOCABULARY, -1), [True]))
+    free = DeviceAutomaton(any_token(VOCABULARY))
     spans, before = [Span((7, 8), 3), Span((6,), 2)], {name: engine.tokens(name) for name in names}
     rows = [(name, ids_of(rng, 5)) for name in [*names, names[0]]]
     for (name, branch), written in zip(rows, engine.write(rows, spans, free), strict=True):
@@ -193,7 +199,7 @@ def test_text_is_written_after_each_streams_own_trunk(model, params, platform, m
 def test_a_parked_stream_that_is_written_twice_is_read_once(model, params):
     """Both texts of one batch follow the same trunk, which has to be read again first."""
     engine, rng = make(model, params), random.Random(3)
-    free = DeviceAutomaton(make_automaton(np.zeros((1, VOCABULARY), np.int8), np.full(VOCABULARY, -1), [True]))
+    free = DeviceAutomaton(any_token(VOCABULARY))
     for name in ("a", "b"):
         engine.open(name, SYSTEM)
     engine.read([ReadRequest("a", ids_of(rng, 200), ())])
@@ -213,7 +219,7 @@ def test_nothing_compiles_after_the_warm_up(model, params, all_compilations, loa
     if loaded:
         params = jax.device_put(params, jax.devices()[0])
     engine, rng = make(model, params, 30, budget=250, batches=(4,)), random.Random(2)
-    free = DeviceAutomaton(make_automaton(np.zeros((1, VOCABULARY), np.int8), np.full(VOCABULARY, -1), [True]))
+    free = DeviceAutomaton(any_token(VOCABULARY))
     spans = [Span((7, 8), 3), Span((6,), 2)]
     before = len(all_compilations)
     programs = engine.warm_up(free)
@@ -221,9 +227,7 @@ def test_nothing_compiles_after_the_warm_up(model, params, all_compilations, loa
     before = len(all_compilations)
     for turn in range(8):
         names = [f"t{i}" for i in range(rng.randint(1, 6))]
-        for name in names:
-            if name not in engine:
-                engine.open(name, SYSTEM)
+        open_new(engine, names)
         engine.read([ReadRequest(name, ids_of(rng, rng.choice([3, 40, 120])), branches_of(rng)) for name in names])
         engine.write([(name, ids_of(rng, 3 + turn)) for name in names], spans, free)
     assert len(all_compilations) == before
@@ -233,7 +237,7 @@ def test_nothing_compiles_after_the_warm_up(model, params, all_compilations, loa
 def test_programs_are_compiled_behind_and_again_once_the_pool_has_grown(model, params, all_compilations, monkeypatch):
     monkeypatch.setattr("prism_jax.student.engine._SMALLEST", 0)
     engine, rng = make(model, params, 20, budget=250, batches=(4,), longest=32), random.Random(2)
-    free = DeviceAutomaton(make_automaton(np.zeros((1, VOCABULARY), np.int8), np.full(VOCABULARY, -1), [True]))
+    free = DeviceAutomaton(any_token(VOCABULARY))
 
     def behind():
         [thread] = [thread for thread in threading.enumerate() if thread.name == "programs"]
@@ -241,9 +245,7 @@ def test_programs_are_compiled_behind_and_again_once_the_pool_has_grown(model, p
         return len(all_compilations)
 
     def turn(names):
-        for name in names:
-            if name not in engine:
-                engine.open(name, SYSTEM)
+        open_new(engine, names)
         engine.read([ReadRequest(name, ids_of(rng, 100), branches_of(rng)) for name in names])
         engine.write([(name, ids_of(rng, 3)) for name in names], [Span((7, 8), 3)], free)
 
@@ -307,7 +309,7 @@ def test_a_gpu_reads_without_scores_and_one_layers_pages_at_a_time(monkeypatch):
 
     monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91_000)
     monkeypatch.setattr(dispatch, "platform", lambda: "cuda")
-    model = Qwen3(StudentConfig(vocab_size=VOCABULARY, dtype="bfloat16", **SIZES | {"num_layers": 3, "head_dim": 16}))
+    model = Qwen3(dataclasses.replace(STUDENT, dtype="bfloat16", num_layers=3, head_dim=16))
     width = 4
     pool, *rest = batch_of(model.config, width, 2)
     given = jax.eval_shape(unstack_layers, model.abstract_params()), pool, *rest
@@ -351,10 +353,7 @@ def test_keep_of_one_drops_only_what_must_go(model, params):
         ([ReadRequest("a", [], ())], r"readings\[0\]: found neither event nor branch"),
         ([ReadRequest("a", [99], ())], r"readings\[0\].event: found token id 99"),
         ([ReadRequest("a", [1], [Branch((-1,))])], r"readings\[0\].branches\[0\]: found token id -1"),
-        (
-            [ReadRequest("a", [1] * 699, ())],
-            r"readings\[0\].event: found 699 tokens after a system part",
-        ),
+        ([ReadRequest("a", [1] * 699, ())], r"readings\[0\].event: found 699 tokens after a system part"),
     ],
 )
 def test_bad_readings_change_nothing(model, params, readings, message):

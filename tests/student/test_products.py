@@ -7,17 +7,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from student_sizes import grouped
 
 from prism_jax.student import dispatch
 from prism_jax.student.attention import no_branches
 from prism_jax.student.dispatch import check_compute
 from prism_jax.student.heads import token_cross_entropy
 from prism_jax.student.layers import join
-from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.products import FEWEST, product
 from prism_jax.student.qwen3 import Qwen3
 
-TINY = StudentConfig(vocab_size=61, hidden_dim=16, num_layers=1, num_heads=4, num_kv_heads=2, head_dim=8, mlp_dim=40)
+TINY = grouped(hidden_dim=16, num_layers=1)
 ROUNDED = dataclasses.replace(TINY, compute="bfloat16")
 
 

@@ -11,20 +11,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from full_pass import QUICK
+from student_sizes import grouped
 
 from prism_jax.student.attention import no_branches
 from prism_jax.student.layers import rotary_tables
-from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.qwen3 import Qwen3, block
 from prism_jax.student.remat import OFFLOADED, SAVED, Remat, keeping
 from prism_jax.training.compiled.absent import as_on_cuda
 
-QUICK = {"xla_backend_optimization_level": 0}
 POLICIES = tuple(policy for policy in typing.get_args(Remat) if policy != "auto")
 KEEPING = tuple(policy for policy in POLICIES if policy != "none")
 ROWS, LENGTH = 2, 10
-# Every product has its own shape, except keys and values, and gate and up.
-TINY = StudentConfig(vocab_size=61, hidden_dim=24, num_layers=3, num_heads=4, num_kv_heads=2, head_dim=8, mlp_dim=40)
+TINY = grouped()  # every product has its own shape, except keys and values, and gate and up
 HALF = dataclasses.replace(TINY, dtype="bfloat16", attention="cudnn")
 NAMES = ("query", "key", "value", "output", "gate", "up")
 WIDTHS = {"query": 32, "key": 16, "value": 16, "output": 24, "gate": 40, "up": 40}

@@ -8,19 +8,16 @@ import re
 import jax
 import jax.numpy as jnp
 import pytest
+from full_pass import QUICK
 from jax.sharding import PartitionSpec as P
+from student_sizes import grouped
 
 from prism_jax.student.attention import no_branches
 from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.sharding import BATCH, MESH_AXES, RULES, make_mesh, partition_spec, path_of, shardings
 
-CONFIG = StudentConfig(
-    vocab_size=64, hidden_dim=32, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8, mlp_dim=48, tied=False
-)
-
-# Compiling takes most of the time in these tests, so the compiler optimises little.
-QUICK = {"xla_backend_optimization_level": 0}
+CONFIG = grouped(vocab_size=64, hidden_dim=32, num_layers=2, mlp_dim=48, tied=False)
 
 # How each parameter is sharded; the leading axis of stacked layers is never split.
 SPECS = {
@@ -58,9 +55,7 @@ def test_a_tied_or_llama_shaped_model_has_fewer_parameters_and_no_other_specs():
 
 @pytest.mark.parametrize(("path", "ndim"), [("layers/attention/q_proj/bias", 2), ("embedding", 1), ("my_embedding", 2)])
 def test_unknown_parameters_are_errors(path, ndim):
-    with pytest.raises(
-        ValueError, match=rf"^sharding: found parameter '{path}' with {ndim} axes, expected one that AXES"
-    ):
+    with pytest.raises(ValueError, match=rf"^sharding: found parameter '{path}' with {ndim} axes, expected one that"):
         partition_spec(path, ndim)
 
 
@@ -168,15 +163,7 @@ print(json.dumps({"devices": jax.device_count(), "value": float(want["value"]), 
 def test_every_mesh_computes_what_one_device_does(on_eight_devices):
     """Forward pass and gradients on eight simulated devices agree up to rounding, relative to the largest entry."""
     meshes = [[2, 2, 2], [1, 8, 1], [1, 2, 4]]
-    sizes = {
-        "vocab_size": 64,
-        "hidden_dim": 32,
-        "num_layers": 2,
-        "num_heads": 4,
-        "num_kv_heads": 2,
-        "head_dim": 8,
-        "mlp_dim": 48,
-    }
+    sizes = dataclasses.asdict(dataclasses.replace(CONFIG, tied=True))
     flags = "--xla_backend_optimization_level=0"
     found = json.loads(on_eight_devices(ON_MESHES, json.dumps(sizes), json.dumps(meshes), flags=flags))
     assert found["devices"] == 8 and abs(found["value"]) > 1e-3

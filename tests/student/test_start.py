@@ -3,22 +3,19 @@
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from full_pass import all_logits
 from huggingface import reference
+from student_sizes import grouped
 from written import after, any_token, generate
 
-from prism_jax.student.attention import no_branches
 from prism_jax.student.constrained import DeviceAutomaton, Span, write_spans
 from prism_jax.student.kv_cache import unstack_layers
-from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.start import branch_off
 
-TINY = StudentConfig(
-    vocab_size=61, hidden_dim=24, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8, mlp_dim=40, tied=False
-)
+TINY = grouped(num_layers=2, tied=False)
 PROMPTS = [[5, 6, 7, 8, 9, 10, 11, 12, 13], [3], [17, 60, 0, 4], [1, 2, 3, 4, 5, 6]]
 LIMIT = 20
 
@@ -66,12 +63,7 @@ def test_each_token_is_the_likeliest_after_what_precedes_it(tiny):
     model, params = tiny
     written = generate(model, params, PROMPTS, LIMIT)
 
-    @jax.jit
-    def likeliest(tokens):
-        positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
-        hidden = model.hidden(params, tokens, positions, no_branches(*tokens.shape))
-        return model.logits(params, hidden)[0].argmax(axis=1)
-
+    likeliest = jax.jit(lambda tokens: all_logits(model, params, tokens)[0].argmax(axis=1))
     for prompt, new in zip(PROMPTS, written, strict=True):
         whole = np.zeros((1, 32), np.int32)
         whole[0, : len(prompt) + LIMIT] = prompt + new

@@ -2,11 +2,11 @@ import dataclasses
 
 import numpy as np
 import pytest
+from student_sizes import small
 
 from prism_jax.scores import Scores
 from prism_jax.streams import Candidate
 from prism_jax.streams.edit import map_candidates
-from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.prompting.packing import decisions, pack
 from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.scoring.fast import score_streams
@@ -15,10 +15,7 @@ from prism_jax.student.scoring.student import Student
 
 @pytest.fixture(scope="module")
 def model(template):
-    sizes = dict(
-        hidden_dim=16, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8, mlp_dim=32, initializer_range=0.3
-    )
-    return Qwen3(StudentConfig(vocab_size=template.tokenizer.size, **sizes))
+    return Qwen3(small(vocab_size=template.tokenizer.size, initializer_range=0.3))
 
 
 @pytest.fixture(scope="module")

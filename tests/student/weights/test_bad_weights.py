@@ -9,16 +9,14 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from hf_models import SPELLINGS, edit_config, edit_tensors
+from student_sizes import grouped
 
 from prism_jax.runtime.files import MOST_LINE_BYTES
-from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.weights import load_gguf, load_hf, save_hf
 from prism_jax.student.weights.safetensors_in import MOST_HEADER_BYTES
 
-MODEL = Qwen3(
-    StudentConfig(vocab_size=61, hidden_dim=24, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8, mlp_dim=40)
-)
+MODEL = Qwen3(grouped(num_layers=2))
 
 
 @pytest.fixture(scope="module")
@@ -110,9 +108,7 @@ def test_an_index_may_not_name_a_pickle(sharded):
 def test_symlinks_out_of_the_directory(name, folder, tmp_path):
     shutil.move(folder / name, tmp_path / name)
     (folder / name).symlink_to(tmp_path / name)
-    refused(
-        folder, rf"/{name}: found a symlink out of the directory \(to {tmp_path / name}\), expected a file inside .*"
-    )
+    refused(folder, rf"/{name}: found a symlink out of the directory \(to {tmp_path / name}\), expected a file .*")
 
 
 def test_symlinks_within_the_directory_are_followed(folder, params):
@@ -152,9 +148,7 @@ def test_files_that_are_missing_or_too_many(folder, sharded):
     first.unlink()
     refused(sharded, f"/{first.name}: no such file, expected one in .*", FileNotFoundError)
     (folder / "model.safetensors").rename(folder / "weights.safetensors")
-    refused(
-        folder, ": found config.json, generation_config.json, weights.safetensors, expected model.safetensors or .*"
-    )
+    refused(folder, ": found config.json, generation_config.json, weights.safetensors, expected model.safetensors .*")
     (folder / "config.json").unlink()
     refused(folder, "/config.json: no such file, expected one in a Hugging Face model directory", FileNotFoundError)
 
@@ -186,9 +180,7 @@ def test_truncated_and_corrupt_safetensors(folder):
     for content in (*cut, *changed, whole + b"\0", b"\xff" * 64, b"\x80\x04}q\x00." * 9):
         path.unlink()
         path.write_bytes(content)
-        refused(
-            folder, "(/model.safetensors: found a truncated or corrupt safetensors file .*|: found tensors that .*)"
-        )
+        refused(folder, "(/model.safetensors: found a truncated or corrupt safetensors .*|: found tensors that .*)")
 
 
 def test_a_header_beyond_the_limit_is_refused_before_it_is_parsed(folder):
@@ -246,9 +238,7 @@ def test_everything_that_does_not_fit_is_reported_together(folder):
 
 def test_another_models_tensors_are_counted_not_all_spelled_out(folder):
     edit_tensors(folder, lambda tensors: [tensors.update({f"x.{n}": tensors.pop(n)}) for n in list(tensors)])
-    refused(
-        folder, r": found tensors .*: missing ([\w.]+, ){11}[\w.]+ and 12 more; unexpected ([\w.]+, ){11}.* 12 more"
-    )
+    refused(folder, r": found tensors .*: missing ([\w.]+, ){11}[\w.]+ and 12 more; unexpected ([\w.]+, ){11}.* more")
 
 
 def test_an_absurd_number_of_layers_is_not_counted_up_to(folder):
@@ -307,17 +297,13 @@ def test_parameters_on_the_host_are_written_alike(params, folder, tmp_path):
 def test_numbers_that_are_not_finite_are_not_written(params, tmp_path):
     broken = params | {"embedding": params["embedding"].at[4, 2].set(1e6)}
     save_hf(tmp_path / "whole", MODEL, broken)
-    with pytest.raises(
-        ValueError, match=r"^params: model\.embed_tokens\.weight: found NaN or infinity, expected finite"
-    ):
+    with pytest.raises(ValueError, match=r"^params: model\.embed_tokens\.weight: found NaN or infinity, expected"):
         save_hf(tmp_path / "out", MODEL, broken, dtype="float16")
     assert not (tmp_path / "out").exists()
 
 
 def test_a_model_is_never_written_over(folder, params):
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    with pytest.raises(
-        FileExistsError, match=r"found config\.json, model\.safetensors, expected a directory without a"
-    ):
+    with pytest.raises(FileExistsError, match=r"found config\.json, model\.safetensors, expected a directory without"):
         save_hf(folder, MODEL, params)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

@@ -98,9 +98,7 @@ def test_another_architecture_is_refused_by_name(tmp_path):
 
 def test_a_vocabulary_of_another_size_than_the_embedding_is_an_error(tmp_path):
     path = write_gguf(tmp_path / "model.gguf", random_model("Llama"), tokens=TOKENS[:60])
-    with pytest.raises(
-        ValueError, match=r"tokenizer\.ggml\.tokens: found 60 tokens, expected 61, the rows of token_embd"
-    ):
+    with pytest.raises(ValueError, match=r"tokenizer\.ggml\.tokens: found 60 tokens, expected 61, the rows of"):
         load_gguf(path, "float32")
 
 

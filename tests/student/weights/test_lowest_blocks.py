@@ -1,20 +1,16 @@
 """A model that ends after its lowest blocks: the same weights, and the hidden states of the whole model after them."""
 
-import functools
-
 import chex
 import jax
 import numpy as np
 import pytest
+from full_pass import quick_jit as jit
+from student_sizes import small
 
-from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.qwen3 import Qwen3, Tree
 from prism_jax.student.weights import load, load_hf, save_hf
 
-jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-MODEL = Qwen3(
-    StudentConfig(vocab_size=48, hidden_dim=16, num_layers=3, num_heads=2, num_kv_heads=1, head_dim=8, mlp_dim=24)
-)
+MODEL = Qwen3(small(vocab_size=48, num_layers=3))
 
 
 @pytest.fixture(scope="module")

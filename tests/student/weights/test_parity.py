@@ -6,15 +6,7 @@ import jax
 import numpy as np
 import pytest
 import safetensors.numpy
-from hf_models import (
-    SPELLINGS,
-    edit_tensors,
-    libraries,
-    random_model,
-    spell_as_transformers_4,
-    stored,
-    their_logits,
-)
+from hf_models import SPELLINGS, edit_tensors, libraries, random_model, spell_as_transformers_4, stored, their_logits
 
 from prism_jax.student.weights import Pretrained, load_hf, save_hf
 
@@ -100,18 +92,6 @@ def test_rows_padded_on_the_right(pair):
     np.testing.assert_allclose(np.asarray(got)[mask > 0], want[mask > 0], atol=1e-4, rtol=0)
 
 
-def test_greedy_generation_gives_the_same_tokens(pair):
-    torch, _ = libraries()
-    theirs, ours, _ = pair
-    prompt, new = draw_tokens(length=11), 12
-    want = theirs.generate(torch.tensor(prompt), max_new_tokens=new, do_sample=False, pad_token_id=0).numpy()
-    row = np.pad(prompt, [(0, 0), (0, new)])
-    for end in range(11, 23):
-        row[:, end] = np.asarray(ours.logits(row))[:, end - 1].argmax(axis=-1)
-    np.testing.assert_array_equal(row, want)
-    assert len({tuple(tokens) for tokens in row[:, 11:]}) == 2  # not the same constant
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize(("kind", "tied"), [("Qwen3", False), ("Llama", True)])
 def test_a_round_trip_keeps_every_bit_and_the_config(kind, tied, dtype, tmp_path):
@@ -164,11 +144,9 @@ def test_other_dtypes_on_the_way_in_and_out(ours, tmp_path):
     assert json.loads((tmp_path / "config.json").read_text())["dtype"] == "bfloat16"
 
 
-def test_a_tied_checkpoint_may_store_its_head_once_more(tmp_path):
+def test_a_tied_checkpoint_may_not_store_another_head(tmp_path):
     random_model(tie_word_embeddings=True).save_pretrained(tmp_path)
-    alone = load_hf(tmp_path, "float32")
-    edit_tensors(tmp_path, lambda t: t.update({"lm_head.weight": t["model.embed_tokens.weight"].copy()}))
-    jax.tree.map(np.testing.assert_array_equal, load_hf(tmp_path, "float32").params, alone.params)
+    edit_tensors(tmp_path, SPELLINGS["a tied head as well"])
     edit_tensors(tmp_path, lambda t: t["lm_head.weight"].__setitem__((60, 23), 7.0))
     with pytest.raises(ValueError, match=r"lm_head\.weight unlike model\.embed_tokens\.weight, to"):
         load_hf(tmp_path, "float32")

@@ -9,26 +9,14 @@ import jax
 import pytest
 from gguf_models import write_gguf
 from hf_models import libraries
+from student_sizes import grouped
 from tqdm import tqdm
 
-from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.weights import load_hf, placing, save_hf
 
 # Llama-shaped, so that a GGUF file holds rows in another order.
-MODEL = Qwen3(
-    StudentConfig(
-        vocab_size=64,
-        hidden_dim=32,
-        num_layers=3,
-        num_heads=8,
-        num_kv_heads=4,
-        head_dim=8,
-        mlp_dim=48,
-        tied=False,
-        qk_norm=False,
-    )
-)
+MODEL = Qwen3(grouped(vocab_size=64, hidden_dim=32, num_heads=8, num_kv_heads=4, tied=False, qk_norm=False))
 
 ON_MESHES = """
 import json, pathlib, sys
@@ -94,10 +82,7 @@ def test_sharded_reading_equals_unsharded_and_reads_each_number_once(draw_params
 @pytest.fixture(scope="module")
 def many_layers(draw_params):
     """A model of 10 MB whose largest parameter is a fifth of all weights."""
-    config = StudentConfig(
-        vocab_size=512, hidden_dim=128, num_layers=12, num_heads=8, num_kv_heads=8, head_dim=16, mlp_dim=256
-    )
-    model = Qwen3(config)
+    model = Qwen3(grouped(vocab_size=512, hidden_dim=128, num_layers=12, num_kv_heads=4, head_dim=32, mlp_dim=256))
     return model, jax.device_get(draw_params(model))
 
 
