@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import tiny
-from tiny_step import RUN
+from tiny_step import RUN, stacked
 
 from prism_jax.streams.edit import map_candidates, map_steps
 from prism_jax.streams.simulator import simulate
@@ -67,7 +67,7 @@ class Example:
     @classmethod
     def of(cls, streams):
         split = pack_split(streams, TEMPLATE, PackingConfig(512))
-        batch = jax.tree.map(lambda *leaves: np.stack(leaves), *split.rows)
+        batch = stacked(split.rows)
         model = Given(dataclasses.replace(RUN.model.config, hidden_dim=WIDTH))
         rng = np.random.default_rng(0)
         params = {

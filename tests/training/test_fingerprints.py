@@ -63,9 +63,7 @@ def test_inverted_labels_in_the_source_are_noticed(run, split, what):
         return dataclasses.replace(stream, steps=steps)
 
     write_streams(source, [inverted(stream) if stream.id in chosen else stream for stream in streams])
-    refuses(
-        workdir, config, rf"^{workdir}: found the {what} streams changed \([0-9a-f]{{12}}\), expected those of the run"
-    )
+    refuses(workdir, config, rf"^{workdir}: found the {what} streams changed \([0-9a-f]{{12}}\), expected those of")
 
 
 def test_another_order_of_the_same_file_is_no_change(run):
@@ -87,18 +85,16 @@ def test_swapped_ids_in_the_tokenizer_are_noticed(run):
     refuses(workdir, config, message)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("NEED", "Need:"), ("LINE_END", "\n\n"), ("RESPONSE", "\n\n"), ("CONSTANT_OFFER", " any offer")]
-)
-def test_other_words_of_the_prompt_are_noticed(run, monkeypatch, name, value):
-    config, workdir, *_ = run
-    monkeypatch.setattr(template_module, name, value)
-    refuses(workdir, config, rf"^{workdir}: found the words of the prompt changed \(")
+OTHER_WORDS = {
+    **{"NEED": "Need:", "LINE_END": "\n\n", "RESPONSE": "\n\n", "CONSTANT_OFFER": " any offer"},
+    "event_text": lambda event, before: (event.text, ""),  # without the time between events
+}
 
 
-def test_another_time_between_events_is_noticed(run, monkeypatch):
+@pytest.mark.parametrize("name", OTHER_WORDS)
+def test_other_words_of_the_prompt_are_noticed(run, monkeypatch, name):
     config, workdir, *_ = run
-    monkeypatch.setattr(template_module, "event_text", lambda event, before: (event.text, ""))
+    monkeypatch.setattr(template_module, name, OTHER_WORDS[name])
     refuses(workdir, config, rf"^{workdir}: found the words of the prompt changed \(")
 
 
@@ -126,23 +122,7 @@ def test_weights_must_have_the_digest_of_the_config(tmp_path):
     for path in (folder, tmp_path / "w.gguf"):
         check_start(str(path), weights_sha256(path), both)
         check_start(str(path), weights_sha256(path), both.upper())
-        with pytest.raises(
-            ConfigError, match=rf"^training\.start_sha256: found {both} for {path}, expected {'0' * 64}"
-        ):
+        with pytest.raises(ConfigError, match=rf"^training\.start_sha256: found {both} for {path}, expected 0000"):
             check_start(str(path), weights_sha256(path), "0" * 64)
     with pytest.raises(FileNotFoundError, match=r"none\.gguf: found no weights, expected a GGUF file or safetensors"):
         weights_sha256(tmp_path / "none.gguf")
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"start_sha256": "0" * 64}, "start_sha256: found 0000000000000000"),
-        ({"start_sha256": "abc", "start": "x"}, "start_sha256: found 'abc', expected 64 hexadecimal digits"),
-        ({"start_blocks": 2}, "start_blocks: found 2 without start"),
-        ({"start_blocks": -1, "start": "x"}, "start_blocks: found -1, expected at least 0"),
-    ],
-)
-def test_an_impossible_digest_or_part_of_weights_is_refused(changes, message):
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
-        tiny.with_training(**changes)

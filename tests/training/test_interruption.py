@@ -114,11 +114,3 @@ def test_scores_are_the_log_likelihood_of_the_fast_pass(opened, whole):
     found = lines[step]
     np.testing.assert_allclose([found["validation_need"], found["validation_accept"]], expected, rtol=1e-5)
     assert found["validation_nll"] == found["validation_need"] + found["validation_accept"]
-
-
-@pytest.mark.parametrize("name", ["keep_best", "evaluate_every"])
-def test_scoring_without_validation_streams_is_an_error(name):
-    with pytest.raises(
-        ValueError, match=rf"^training\.{name}: found 1 with data\.validation = 0, expected 0 or a share"
-    ):
-        tiny.with_training(**{name: 1})

@@ -8,9 +8,9 @@ import jax
 import pytest
 import tiny
 import tiny_step
+from student_sizes import small
 
 from prism_jax.runtime.dataclass_config import from_config_dict
-from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.prompting.packing import Sizes, empty_row
 from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.scoring.slots import Slots
@@ -29,17 +29,7 @@ from prism_jax.training.optimization.objective import Objective
 from prism_jax.training.optimization.step import StepShape, init_state
 from prism_jax.training.run_config import RunConfig, TrainingConfig
 
-WIDE = StudentConfig(
-    vocab_size=512,
-    hidden_dim=128,
-    num_layers=2,
-    num_heads=2,
-    num_kv_heads=1,
-    head_dim=32,
-    mlp_dim=384,
-    tied=False,
-    remat="full",
-)
+WIDE = small(vocab_size=512, hidden_dim=128, head_dim=32, mlp_dim=384, tied=False, remat="full")
 
 
 def shape(student=WIDE, responses=64, **training):
@@ -54,9 +44,8 @@ def held(tree):
 
 
 def test_what_persists_is_counted_to_the_byte():
-    bfloat16 = dataclasses.replace(
-        tiny.CONFIG, student=dataclasses.replace(tiny.CONFIG.student, param_dtype="bfloat16")
-    )
+    student = dataclasses.replace(tiny.CONFIG.student, param_dtype="bfloat16")
+    bfloat16 = dataclasses.replace(tiny.CONFIG, student=student)
     config = tiny.with_training(bfloat16, master="split", first_moment="bfloat16", second_moment="factored")
     planned, source = step_shape(config)
     found = persistent(planned)
@@ -85,10 +74,7 @@ def test_a_rematerialised_layer_adds_its_gradient_and_its_input():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("layers", "remat"),
-    [(2, "full"), (8, "full"), (4, "dots"), (4, "none")],
-)
+@pytest.mark.parametrize(("layers", "remat"), [(2, "full"), (8, "full"), (4, "dots"), (4, "none")])
 def test_the_estimate_is_within_a_quarter_of_what_the_step_compiles_to(layers, remat):
     compiled, estimated = by_xla_and_estimated(layers, remat)
     assert estimated == pytest.approx(compiled, rel=0.25)

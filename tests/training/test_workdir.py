@@ -1,6 +1,5 @@
 """A workdir whose config.json is not a valid config."""
 
-import dataclasses
 import re
 
 import pytest
@@ -40,8 +39,11 @@ def test_a_trained_run_without_its_tokenizer_is_not_reopened_with_another(tmp_pa
 
 @pytest.mark.parametrize(("key", "other"), [("seed", 1), ("learning_rate", 1e-3), ("steps", 5)])
 def test_a_run_is_continued_with_what_it_began_with(tmp_path, key, other):
-    workdir = Workdir(tmp_path)
-    workdir.claim(tiny.CONFIG)
-    changed = dataclasses.replace(tiny.CONFIG, training=dataclasses.replace(tiny.CONFIG.training, **{key: other}))
-    with pytest.raises(ConfigError, match=rf"training\.{key}: found "):
-        workdir.claim(changed)
+    workdir, own = Workdir(tmp_path), getattr(tiny.CONFIG.training, key)
+    for _ in range(2):
+        workdir.claim(tiny.CONFIG)
+    before = (tmp_path / "config.json").read_bytes()
+    message = rf"config\.json: config\.training\.{key}: found {own}, expected {other}; the folder holds"
+    with pytest.raises(ConfigError, match=message):
+        workdir.claim(tiny.with_training(**{key: other}))
+    assert (tmp_path / "config.json").read_bytes() == before

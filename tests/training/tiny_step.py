@@ -11,11 +11,13 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.scoring.slots import Slots
 from prism_jax.student.sharding import make_mesh
+from prism_jax.training.checkpoints.saver import Saver
 from prism_jax.training.input_pipeline import pack_split
 from prism_jax.training.optimization.objective import Objective
 from prism_jax.training.optimization.step import StepShape, init_state, make_step
 from prism_jax.training.run import resolve
 from prism_jax.training.run_config import PackingConfig
+from prism_jax.training.workdir import Workdir
 
 RUN = resolve(tiny.CONFIG)
 SPLIT = pack_split(RUN.splits.train, RUN.template, PackingConfig(512))
@@ -40,9 +42,26 @@ def params():
     return jax.tree_util.tree_map_with_path(one, RUN.model.abstract_params())
 
 
+def saved_start(folder, config=RUN.config, scale=1):
+    """A workdir of the tiny run that has saved its initial state, enlarged by a scale; gives its parameters, too."""
+    workdir = Workdir(folder)
+    workdir.claim(config)
+    RUN.template.tokenizer.save(workdir.tokenizer)
+    state = init_state(RUN.model, config.training, MESH, jax.random.key(5))
+    state = state._replace(params=jax.tree.map(lambda leaf: scale * leaf, state.params))
+    with Saver(workdir.checkpoints, config) as saver:
+        saver.save(1, state, {}, {})
+    return workdir.path, jax.device_get(state.params)
+
+
+def stacked(rows):
+    """Returns rows as one batch."""
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
+
+
 def batch_of(*rows):
     """Returns the training rows with these indices as one batch."""
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *(SPLIT.rows[row] for row in rows))
+    return stacked([SPLIT.rows[row] for row in rows])
 
 
 def slots(**student):

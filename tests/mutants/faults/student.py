@@ -54,7 +54,7 @@ PROMPTING = (
         "out.supervise(len(out) - len(response), response, candidate.loss_factor)",
         "out.supervise(len(out) - len(response) + 1, response, candidate.loss_factor)",
         "Each token of a response is predicted from itself.",
-        ("student/prompting/test_packing.py", "training/optimization/test_row_parity.py"),
+        ("student/prompting/test_packing.py", "training/test_updates.py"),
         vital=True,
     ),
     Fault(

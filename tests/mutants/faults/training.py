@@ -18,7 +18,7 @@ TRAINING = (
         "observed = batch.accept_weight * batch.logged * judged * self._inverse(propensity)",
         "observed = batch.accept_weight * batch.logged * self._inverse(propensity)",
         "Steps without a need label count as steps without need in the burden.",
-        ("training/optimization/test_objective.py", "training/optimization/test_row_parity.py"),
+        ("training/optimization/test_objective.py", "training/test_updates.py"),
         vital=True,
     ),
     Fault(

@@ -26,11 +26,7 @@ from prism_jax.training.compiled.hlo import parse
 
 def program(*lines, others=""):
     """A program whose entry has these instructions; arguments %x (1 MiB), %y (512 bytes) and %n."""
-    arguments = (
-        "%x = f32[512,512]{1,0} parameter(0)",
-        "%y = f32[128]{0} parameter(1)",
-        "%n = s32[] parameter(2)",
-    )
+    arguments = ("%x = f32[512,512]{1,0} parameter(0)", "%y = f32[128]{0} parameter(1)", "%n = s32[] parameter(2)")
     body = "\n".join(f"  {line}" for line in (*arguments, *lines))
     return parse(f"{others}\nENTRY %main (x: f32[512,512], y: f32[128], n: s32[]) -> f32[] {{\n{body}\n}}\n")
 

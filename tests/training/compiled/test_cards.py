@@ -45,9 +45,10 @@ def test_the_reader_of_descriptions_refuses_what_is_not_balanced():
 
 
 @pytest.mark.parametrize("target", CARDS)
-def test_a_description_names_the_card_and_its_sizes(target):
-    chip, limit = CARDS[target], 50 * 2**30
-    found = fields(chip.described(limit))
+def test_a_card_is_found_by_its_name_and_described_as_on_its_data_sheet(target):
+    chip = card(target)
+    assert chip is CARDS[target] and CARDS.keys() == SHEETS.keys()
+    found = fields(chip.described(50 * 2**30))
     assert found["platform_name"] == '"CUDA"' and found["device_description_str"] == f'"{chip.name}"'
     device = found["gpu_device_info"]
     assert int(device["core_count"]) == SHEETS[target][3] and int(device["fpus_per_core"]) == chip.lanes
@@ -58,6 +59,11 @@ def test_a_description_names_the_card_and_its_sizes(target):
     capability = device["cuda_compute_capability"]
     assert (int(capability["major"]), int(capability["minor"])) == SHEETS[target][4]
     assert capability["feature_extension"] == {8: "NONE", 9: "ACCELERATED_FEATURES"}[chip.capability[0]]
+    rate, bandwidth, link, _, _, size = SHEETS[target]
+    assert chip.flops == peak(chip.name) == rate and chip.link == link
+    assert chip.bandwidth == pytest.approx(bandwidth, rel=1e-3)
+    assert size * 10**9 < chip.memory <= size * 2**30  # the sizes that are sold are between these two units
+    assert chip.name.startswith(f"NVIDIA {target.split('-')[0].upper()}")
 
 
 @pytest.mark.parametrize("target", CARDS)
@@ -65,26 +71,6 @@ def test_a_description_names_the_card_and_its_sizes(target):
 def test_four_fifths_of_the_described_memory_are_the_limit(target, limit):
     size = int(fields(CARDS[target].described(limit))["gpu_device_info"]["device_memory_size"])
     assert abs(size * 4 / 5 - limit) <= 1
-
-
-def test_descriptions_differ_between_cards():
-    assert len({chip.described(2**30) for chip in CARDS.values()}) == len(CARDS) == len(SHEETS)
-
-
-@pytest.mark.parametrize("target", SHEETS)
-def test_peaks_are_those_of_the_data_sheet(target):
-    chip, (rate, bandwidth, link, _, _, size) = CARDS[target], SHEETS[target]
-    assert chip.flops == peak(chip.name) == rate
-    assert chip.bandwidth == pytest.approx(bandwidth, rel=1e-3)
-    assert chip.link == link
-    # The sizes that are sold are between these two units.
-    assert size * 10**9 < chip.memory <= size * 2**30
-    assert chip.name.startswith(f"NVIDIA {target.split('-')[0].upper()}")
-
-
-@pytest.mark.parametrize("target", CARDS)
-def test_a_card_is_found_by_its_name(target):
-    assert card(target) is CARDS[target]
 
 
 @pytest.mark.parametrize("target", UNDESCRIBED)

@@ -1,4 +1,3 @@
-import json
 import re
 
 import pytest
@@ -36,17 +35,6 @@ def test_a_line_that_cannot_be_read_is_named_and_kept(tmp_path, line, message):
         StepLog(path, 1)
     assert [file.name for file in tmp_path.iterdir()] == ["metrics.jsonl"]
     assert path.read_bytes() == content
-
-
-def test_a_log_continues_where_it_was_truncated(tmp_path):
-    path = epath.Path(tmp_path / "log.jsonl")
-    for start, stop in ((0, 3), (2, 4)):
-        log = StepLog(path, start)
-        for step in range(start + 1, stop + 1):
-            log.write({"step": step, "from": start})
-        log.close()
-    written = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [(line["step"], line["from"]) for line in written] == [(1, 0), (2, 0), (3, 2), (4, 2)]
 
 
 def test_a_full_disk_is_named_with_the_file(monkeypatch):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import re
 
 import chex
 import jax
@@ -14,7 +13,6 @@ import tiny_step
 from tiny_step import LOSS, MESH, batch_of, jit, params, slots
 
 from prism_jax.training.optimization.step import make_gradient, split
-from prism_jax.training.run_config import MeshConfig
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 
@@ -124,14 +122,3 @@ def test_the_sum_of_gradients_is_kept_in_float32_and_only_if_there_is_one(equati
 
     assert carried(1) == set()
     assert carried(2) == {"float32"}
-
-
-def test_a_batch_that_is_not_divisible_is_an_error_that_names_the_divisor():
-    with pytest.raises(
-        ValueError, match=re.escape("batch: found 4, expected a multiple of accumulation 3 x data 1 x fsdp 1")
-    ):
-        tiny.with_training(accumulation=3)
-    with pytest.raises(ValueError, match=r"^training\.batch: found 4, expected a multiple of accumulation 2 x data 4"):
-        dataclasses.replace(tiny.with_training(accumulation=2), mesh=MeshConfig(data=4))
-    with pytest.raises(ValueError, match=r"^accumulation: found 0, expected at least 1"):
-        tiny.with_training(accumulation=0)

@@ -5,15 +5,12 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
-import tiny
 from pathway_streams import STREAMS, Example, each_step
 from whole_objective import objective, sums
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.optimization.objective import Objective
-from prism_jax.training.pathway_config import PathwayConfig
-from prism_jax.training.run_config import RunConfig
 
 LOSS = LossConfig(need_target="given_accept", response=0.0)
 POINT = OperatingPoint()
@@ -24,8 +21,7 @@ def three_candidates(step):
     (first,) = step.candidates
     other = None if first.y_accept is None else 1.0 - first.y_accept
     return dataclasses.replace(
-        step,
-        candidates=(first, dataclasses.replace(first, y_accept=other), dataclasses.replace(first, y_accept=None)),
+        step, candidates=(first, dataclasses.replace(first, y_accept=other), dataclasses.replace(first, y_accept=None))
     )
 
 
@@ -87,9 +83,3 @@ def test_the_choice_of_the_offer_has_no_gradient():
     assert reached.any()
     for row, slots in enumerate(np.asarray(example.batch.accept_slot)):
         assert not reached[row, slots[slots > 0]].any()
-
-
-def test_a_teachers_probability_of_need_is_refused():
-    simulator = dataclasses.replace(tiny.CONFIG.simulator, teacher=True)
-    with pytest.raises(ValueError, match=r"loss\.need_target: found 'given_accept' with pathway\.alpha = 0\.5"):
-        RunConfig(simulator=simulator, pathway=PathwayConfig(alpha=0.5), loss=LOSS)

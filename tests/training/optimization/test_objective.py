@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
-from tiny_step import POINT, RUN, SPLIT, params, shape
+from tiny_step import POINT, RUN, SPLIT, params, shape, stacked
 from whole_objective import objective
 
 from prism_jax.decision import losses
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.student.prompting.packing import Packed, decisions, pack
+from prism_jax.student.prompting.packing import Packed
 from prism_jax.student.qwen3 import Tree
 from prism_jax.student.scoring.slots import Slots
 from prism_jax.student.sharding import make_mesh
@@ -23,11 +23,7 @@ from prism_jax.training.optimization.step import init_state, make_step
 SLOTS = Slots(RUN.model, RUN.template.yes, RUN.template.no, SPLIT.size.window, SPLIT.size.visible)
 
 
-def batch_of(rows):
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
-
-
-BATCH = batch_of(SPLIT.rows)
+BATCH = stacked(SPLIT.rows)
 
 
 compiled = jax.jit(objective, static_argnums=(2, 3, 4))
@@ -140,7 +136,7 @@ def test_the_costs_of_the_operating_point_change_only_the_burden():
 def test_rows_of_padding_change_nothing():
     empty = jax.tree.map(lambda leaf: np.zeros_like(leaf), SPLIT.rows[0])
     empty = empty._replace(propensity=np.ones_like(empty.propensity))
-    padded = batch_of([*SPLIT.rows, empty])
+    padded = stacked([*SPLIT.rows, empty])
     # The mean of A / e is taken over offers, and a row of padding has none.
     chex.assert_trees_all_close(terms(batch=padded)[1], terms()[1], rtol=1e-5)
 
@@ -175,12 +171,6 @@ def test_the_step_compiles_once_and_donates_its_state():
     assert step._cache_size() == 1
     assert first.is_deleted()
     assert int(state.step) == 3
-
-
-def test_packing_reports_how_many_tokens_it_saves():
-    alone = [pack(decision, RUN.template, 512) for stream in RUN.splits.train for decision in decisions(stream)]
-    assert SPLIT.tokens_alone == sum(len(row.trunk) + len(row.tokens) for row in alone)
-    assert SPLIT.tokens < SPLIT.tokens_alone
 
 
 def test_every_stream_occurs_once_per_epoch_in_a_new_order():

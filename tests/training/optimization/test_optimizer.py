@@ -6,6 +6,7 @@ import numpy as np
 import optax
 import pytest
 from jax.sharding import PartitionSpec as P
+from student_sizes import small
 
 from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.qwen3 import Qwen3
@@ -155,10 +156,7 @@ def test_the_rate_rises_to_its_peak_and_falls_to_its_end_at_the_last_step():
 
 
 def test_weights_of_norms_do_not_decay():
-    sizes = dict(hidden_dim=16, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8, mlp_dim=32)
-    decays = jax.tree_util.tree_leaves_with_path(
-        is_matrix(Qwen3(StudentConfig(vocab_size=32, **sizes)).abstract_params())
-    )
+    decays = jax.tree_util.tree_leaves_with_path(is_matrix(Qwen3(small(vocab_size=32)).abstract_params()))
     names = {decay: {path_of(path) for path, flag in decays if flag == decay} for decay in (True, False)}
     assert {name.rpartition("/")[2] for name in names[True]} == {"embedding", "kernel"}
     assert {name.rpartition("/")[2] for name in names[False]} == {"weight"}

@@ -15,7 +15,6 @@ from whole_objective import objective, sums
 
 from prism_jax.decision import gate
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.pathways.supervision import supervise
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
@@ -124,9 +123,3 @@ def test_an_incomplete_rationale_is_named():
     lacking = each_step(STREAMS[:1], lambda step: dataclasses.replace(step, rationale={"state": "a"}))
     with pytest.raises(ValueError, match=rf"^stream {re.escape(repr(STREAMS[0].id))}, steps\[0\]\.rationale: found"):
         supervise(lacking, config(slow=0.5), TEMPLATE)
-
-
-@pytest.mark.parametrize(("field", "value"), [("slow", -1.0), ("slow_width", 0.0)])
-def test_a_weight_or_width_out_of_range_is_an_error(field, value):
-    with pytest.raises(ValueError, match=f"^{field}: found"):
-        LossConfig(**{field: value})

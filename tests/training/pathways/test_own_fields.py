@@ -1,14 +1,11 @@
 """The second stage on the student's own fields: what a slow branch reads, what it trains, and where it comes from."""
 
 import dataclasses
-import re
 
-import jax
 import numpy as np
 import pytest
 import tiny
-from etils import epath
-from tiny_step import MESH, RUN
+from tiny_step import RUN, saved_start
 
 from prism_jax.runs.pipeline import with_own_fields
 from prism_jax.runtime.dataclass_config import ConfigError
@@ -17,27 +14,18 @@ from prism_jax.streams.types import SLOW_FIELDS
 from prism_jax.student.prompting.packing import pack
 from prism_jax.student.prompting.supervised import supervised_step
 from prism_jax.student.prompting.template import WritingConfig
-from prism_jax.training.checkpoints.saver import Saver
 from prism_jax.training.job import plan
-from prism_jax.training.optimization.step import init_state
 from prism_jax.training.pathway_config import PathwayConfig
 from prism_jax.training.pathways.supervision import is_slow, reads_own_fields
 from prism_jax.training.run import resolve
-from prism_jax.training.workdir import Workdir
 
 OWN = {name: f"own {number}" for number, name in enumerate(SLOW_FIELDS)}
 
 
 def folder_of(path, **pathway):
-    """The workdir of a run that has saved its initial state."""
-    workdir, config = epath.Path(path), dataclasses.replace(RUN.config, pathway=PathwayConfig(**pathway))
-    Workdir(workdir).claim(config)
-    RUN.template.tokenizer.save(workdir / "tokenizer.json")
-    state = init_state(RUN.model, config.training, MESH, jax.random.key(5))
-    state = state._replace(params=jax.tree.map(lambda leaf: 15 * leaf, state.params))  # texts differ by step
-    with Saver(Workdir(workdir).checkpoints, config) as saver:
-        saver.save(1, state, {}, {})
-    return workdir
+    """The workdir of a run whose student writes texts that differ by step."""
+    config = dataclasses.replace(RUN.config, pathway=PathwayConfig(**pathway))
+    return saved_start(path, config, scale=15)[0]
 
 
 @pytest.fixture(scope="module")
@@ -91,10 +79,6 @@ def test_without_own_fields_the_streams_are_the_runs(start):
 
 
 def test_errors_say_what_is_missing(start, tmp_path):
-    with pytest.raises(ValueError, match=r"own_fields: found 1\.0 with slow = 0"):
-        PathwayConfig(own_fields=1.0)
-    with pytest.raises(ValueError, match=re.escape("training.start: found none with pathway.own_fields")):
-        dataclasses.replace(second(start), training=tiny.CONFIG.training)
     fast = folder_of(tmp_path / "fast")
     with pytest.raises(ConfigError, match=r"a run with pathway\.slow = 0, expected one with slow branches"):
         with_own_fields(resolve(second(fast)))

@@ -8,11 +8,9 @@ import jax
 import pytest
 import tiny
 from etils import epath
-from tiny_step import MESH, RUN
+from tiny_step import MESH, RUN, saved_start
 
 from prism_jax.runtime.dataclass_config import ConfigError
-from prism_jax.training.checkpoints.saver import Saver
-from prism_jax.training.optimization.step import init_state
 from prism_jax.training.pathway_config import PathwayConfig
 from prism_jax.training.run import base_params, resolve
 from prism_jax.training.start import with_start
@@ -22,13 +20,7 @@ from prism_jax.training.workdir import Workdir
 @pytest.fixture(scope="module")
 def first(tmp_path_factory):
     """The workdir of a run that has saved its initial state, and the parameters in it."""
-    workdir = epath.Path(tmp_path_factory.mktemp("first") / "run")
-    Workdir(workdir).claim(RUN.config)
-    RUN.template.tokenizer.save(workdir / "tokenizer.json")
-    state = init_state(RUN.model, RUN.config.training, MESH, jax.random.key(5))
-    with Saver(Workdir(workdir).checkpoints, RUN.config) as saver:
-        saver.save(1, state, {}, {})
-    return workdir, jax.device_get(state.params)
+    return saved_start(tmp_path_factory.mktemp("first") / "run")
 
 
 def second(workdir, **changes):
@@ -51,31 +43,22 @@ def test_a_second_stage_takes_over_the_runs_student_tokenizer_and_parameters(fir
 
 def test_a_second_stage_sets_its_own_dtypes_and_unrolling(first):
     workdir, params = first
-    found = with_start(
-        second(workdir, student=dataclasses.replace(tiny.CONFIG.student, param_dtype="bfloat16", unroll=2))
-    )
+    student = dataclasses.replace(tiny.CONFIG.student, param_dtype="bfloat16", unroll=2)
+    found = with_start(second(workdir, student=student))
     assert (found.student.param_dtype, found.student.unroll) == ("bfloat16", 2)
     narrow = base_params(found, resolve(found).model, MESH)
-    chex.assert_trees_all_equal(
-        jax.device_get(narrow), jax.device_get(jax.tree.map(lambda leaf: leaf.astype("bfloat16"), params))
-    )
+    expected = jax.tree.map(lambda leaf: leaf.astype("bfloat16"), params)
+    chex.assert_trees_all_equal(*map(jax.device_get, (narrow, expected)))
 
 
-def test_the_error_for_another_student_names_the_field(first):
+def test_another_student_and_a_part_of_the_runs_blocks_are_errors_that_name_the_field(first):
     workdir, _ = first
-    other = dataclasses.replace(tiny.CONFIG.student, num_layers=3)
-    message = (
-        f"student.num_layers: found 3, expected 2 as in {workdir / 'config.json'}, the run that training.start names"
-    )
-    with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
-        with_start(second(workdir, student=other))
-
-
-def test_blocks_of_a_run_cannot_be_left_out(first):
-    config = second(first[0])
-    config = dataclasses.replace(config, training=dataclasses.replace(config.training, start_blocks=1))
+    other = second(workdir, student=dataclasses.replace(tiny.CONFIG.student, num_layers=3))
+    with pytest.raises(ConfigError, match=rf"^student\.num_layers: found 3, expected 2 as in {workdir}/config\.json"):
+        with_start(other)
+    blocks = tiny.with_training(second(workdir), start_blocks=1)
     with pytest.raises(ConfigError, match=r"^training\.start_blocks: found 1 for .*, expected 0 for a run, whose"):
-        with_start(config)
+        with_start(blocks)
 
 
 def test_another_tokenizer_is_an_error(first, template, tmp_path):

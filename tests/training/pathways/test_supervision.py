@@ -12,7 +12,6 @@ from prism_jax.streams.simulator import SimulatorConfig, simulate
 from prism_jax.training.pathway_config import PathwayConfig
 from prism_jax.training.pathways.logged import mean_a_over_e, out_of_fold_acceptance
 from prism_jax.training.pathways.supervision import supervise
-from prism_jax.training.run_config import RunConfig
 
 LOG = [simulate(SimulatorConfig(), index) for index in range(200)]
 
@@ -75,11 +74,7 @@ def test_rows_without_a_need_label_are_dropped_and_counted():
 
 @pytest.mark.parametrize(
     ("filtered", "losses", "expected"),
-    [
-        ("off", "plain", ("sft", {})),
-        ("on", "decision", ("rdc_sft", {})),
-        ("off", "decision", ("joint", {})),
-    ],
+    [("off", "plain", ("sft", {})), ("on", "decision", ("rdc_sft", {})), ("off", "decision", ("joint", {}))],
 )
 def test_filter_and_losses_are_switched_independently(filtered, losses, expected):
     """Three of the four combinations equal a named pathway; the fourth, curated with plain losses, has no name."""
@@ -90,30 +85,6 @@ def test_filter_and_losses_are_switched_independently(filtered, losses, expected
     fourth = supervised(name="rdc_sft", losses="plain")
     assert fourth.loss == supervised(name="sft").loss
     assert [len(s.steps) for s in fourth.streams] == [len(s.steps) for s in supervised(name="rdc_sft").streams]
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "message"),
-    [
-        ("keep", 0.0, "keep: found 0.0, expected a share in (0, 1]"),
-        ("slow", 1.1, "slow: found 1.1, expected a share in [0, 1]"),
-        ("alpha", -0.1, "alpha: found -0.1, expected a share in [0, 1]"),
-        ("beta", 0.0, "beta: found 0.0, expected above 0"),
-        ("token_cost", -1.0, "token_cost: found -1.0, expected at least 0"),
-    ],
-)
-def test_a_setting_out_of_range_is_an_error(field, value, message):
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        PathwayConfig(**{field: value})
-
-
-def test_settings_that_contradict_each_other_are_errors():
-    with pytest.raises(ValueError, match=r"^alpha: found 0\.5 with plain losses, expected 0"):
-        PathwayConfig(name="sft", alpha=0.5)
-    with pytest.raises(ValueError, match=r"^losses: found 'plain', expected 'as_named': schema_sft has no losses"):
-        PathwayConfig(name="schema_sft", losses="plain")
-    with pytest.raises(ValueError, match=r"^training\.start: found none, expected the workdir of an rdc_sft run"):
-        RunConfig(pathway=PathwayConfig(name="dft"))
 
 
 def test_the_check_of_the_propensities_accepts_a_correct_log():
