@@ -16,12 +16,13 @@ import safetensors.numpy
 import scipy.special
 from etils import epath
 from jax.experimental.compilation_cache import compilation_cache
+from student_sizes import small
+from test_score_command import run as score
 
 from prism_jax.agent import live
 from prism_jax.agent.agent import Agent
 from prism_jax.agent.exported import read_exported
 from prism_jax.agent.loading import exported_model, load_reader
-from prism_jax.commands import score
 from prism_jax.decision import gate
 from prism_jax.decision.calibration import CalibrationConfig, Temperature, apply_map, apply_temperature, fit_map
 from prism_jax.decision.operating_point import OperatingPoint
@@ -30,7 +31,7 @@ from prism_jax.evaluation.fits import SIGNALS, Calibration, SignalFit, ThinkingF
 from prism_jax.runs import pipeline
 from prism_jax.runs.export import RULE, export_base, export_run
 from prism_jax.runtime.dataclass_config import ConfigError
-from prism_jax.runtime.digests import write_digests
+from prism_jax.runtime.digests import sha256, write_digests
 from prism_jax.scores.joining import read_all
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.jsonl import write_streams
@@ -51,9 +52,7 @@ CONFIG = RunConfig(
     data=DataConfig(train_streams=12, calibration_streams=12, test_streams=6),
     simulator=SimulatorConfig(min_events=4, max_events=4),
     prompt=PromptConfig(system="Watch.", vocab_size=400),
-    student=StudentConfig(
-        hidden_dim=16, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8, mlp_dim=32, initializer_range=0.3
-    ),
+    student=small(initializer_range=0.3),
     training=TrainingConfig(steps=1, batch=4, checkpoint_every=1, learning_rate=1e-2),
 )
 
@@ -87,6 +86,15 @@ WILD = Stream(
 """Events seconds, minutes, hours and days apart, in texts that somebody wrote to be more than text."""
 
 
+SIGNAL = SignalFit(Temperature(1.5), 0.5, 400, 400.0)
+
+
+@pytest.fixture
+def copy(exported, tmp_path):
+    """A copy of the run."""
+    return epath.Path(shutil.copytree(exported[0] / "run", tmp_path / "run"))
+
+
 def page(folder, monkeypatch, blocks):
     """What the first blocks of the page define, run beside the folder of an export."""
     monkeypatch.chdir(folder)
@@ -109,17 +117,7 @@ def seen(stream):
 def test_the_page_reads_the_scores_table_with_transformers(exported, monkeypatch, tmp_path):
     folder, architecture = exported
     write_streams(tmp_path / "streams.jsonl", [WILD])
-    options = {
-        "model": str(folder / "exported"),
-        "streams": str(tmp_path / "streams.jsonl"),
-        "workdir": str(tmp_path / "scores"),
-    }
-    settings = {"workers": 1, "runner": "local", "shard": 4, "batch": 2, "split": "test"}
-    rest = dict.fromkeys(("expect_digest", "context", "compilation_cache")) | dict.fromkeys(
-        ("skip_bad", "fast_only", "reread"), False
-    )
-    rest |= dict.fromkeys(("dtype", "compute"), "float32")
-    score.score(rest | settings | options)
+    score(folder / "exported", tmp_path / "streams.jsonl", tmp_path / "scores")
     scores = read_all(tmp_path / "scores")
     found = page(folder, monkeypatch, 2)
     assert type(found["model"]).__name__ == architecture
@@ -231,12 +229,10 @@ def test_prism_json_records_the_decision(exported):
     assert np.std(log_odds) > 1e-3
 
 
-def test_the_moves_of_a_slow_pass_reach_prism_json(exported, tmp_path):
-    workdir = epath.Path(shutil.copytree(exported[0] / "run", tmp_path / "run"))
-    fit = SignalFit(Temperature(1.5), 0.5, 400, 400.0)
+def test_the_moves_of_a_slow_pass_reach_prism_json(copy, tmp_path):
     thinking = ThinkingFit(Moves(1.0, 0.5, -0.25), tokens=96.5, count=40)
-    write_calibration(workdir / "calibration.json", Calibration(fit, fit, fit, fit, thinking=thinking))
-    export_run(workdir, epath.Path(tmp_path) / "exported")
+    write_calibration(copy / "calibration.json", Calibration(*[SIGNAL] * 4, thinking=thinking))
+    export_run(copy, epath.Path(tmp_path) / "exported")
     prism = json.loads((tmp_path / "exported" / "prism.json").read_text())
     assert prism["calibration"]["thinking"] == {"accept": 1.0, "need": 0.5, "both": -0.25, "tokens": 96.5, "count": 40}
     assert list(prism["temperatures"]) == ["need_fast", "accept_fast", "need_slow", "accept_slow"]
@@ -256,17 +252,16 @@ def test_a_model_that_was_not_trained_here_is_exported_with_its_probabilities_as
 
 
 @pytest.mark.parametrize("calibrator", ["platt", "isotonic", "grouped"])
-def test_another_calibrator_reaches_prism_json_with_its_formula(exported, tmp_path, calibrator):
+def test_another_calibrator_reaches_prism_json_with_its_formula(copy, tmp_path, calibrator):
     """What the words in prism.json say, computed from its numbers, is the calibrated probability."""
-    workdir = epath.Path(shutil.copytree(exported[0] / "run", tmp_path / "run"))
     rng = np.random.default_rng(0)
     p = rng.random(400)
     domain = np.where(rng.random(400) < 0.5, "coding", "writing")
     y = (rng.random(400) < p**2).astype(float)
     fitted = fit_map(CalibrationConfig(calibrator), p, y, group=domain)
     fit = SignalFit(fitted, 0.5, 400, 400.0)
-    write_calibration(workdir / "calibration.json", Calibration(fit, fit))
-    export_run(workdir, epath.Path(tmp_path / "out"))
+    write_calibration(copy / "calibration.json", Calibration(fit, fit))
+    export_run(copy, epath.Path(tmp_path / "out"))
     prism = json.loads((tmp_path / "out" / "prism.json").read_text())
     numbers, z = prism["calibration"]["accept_fast"], np.log(p) - np.log1p(-p)
     expected = {
@@ -284,18 +279,14 @@ def test_a_folder_of_another_run_is_refused_before_a_step_is_compiled(exported, 
     monkeypatch.setattr(pipeline, "plan", lambda *_: pytest.fail("the step was planned"))
     workdir = Workdir(exported[0] / "run")
     other = dataclasses.replace(workdir.load_config(), decision=OperatingPoint(c_fn=3.0))
-    with pytest.raises(
-        ConfigError, match=r"config\.decision\.c_fn: found 2\.0, expected 3\.0; the folder holds a run of"
-    ):
+    with pytest.raises(ConfigError, match=r"config\.decision\.c_fn: found 2\.0, expected 3\.0; the folder holds a run"):
         pipeline.train_run(other, workdir)
 
 
-def test_maps_of_another_meaning_of_need_are_not_exported(exported, tmp_path):
-    workdir = epath.Path(shutil.copytree(exported[0] / "run", tmp_path / "run"))
-    fit = SignalFit(Temperature(1.5), 0.5, 400, 400.0)
-    write_calibration(workdir / "calibration.json", Calibration(fit, fit, need_target="given_accept"))
+def test_maps_of_another_meaning_of_need_are_not_exported(copy, tmp_path):
+    write_calibration(copy / "calibration.json", Calibration(SIGNAL, SIGNAL, need_target="given_accept"))
     with pytest.raises(ValueError, match=r"calibration.json, need_target: found given_accept .*, expected marginal"):
-        export_run(workdir, epath.Path(tmp_path / "out"))
+        export_run(copy, epath.Path(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
@@ -308,14 +299,9 @@ def test_what_cannot_be_exported_leaves_nothing(exported, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+FIT = {"calibrator": "temperature", "temperature": 1.0, "base_rate": 0.5, "count": 4, "effective_count": 4.0}
 ACCEPTANCE = json.dumps(
-    {
-        "need_fast": None,
-        "accept_fast": {"calibrator": "temperature", "temperature": 1.0, "base_rate": 0.5, "count": 4}
-        | {"effective_count": 4.0, "offer_rate": None},
-        "need_slow": None,
-        "accept_slow": None,
-    }
+    dict.fromkeys(("need_fast", "need_slow", "accept_slow")) | {"accept_fast": FIT | {"offer_rate": None}}
 )
 
 
@@ -327,11 +313,10 @@ ACCEPTANCE = json.dumps(
         (ACCEPTANCE, r", need_fast: found None, expected an object with the fit's keys"),
     ],
 )
-def test_a_calibration_that_cannot_be_used_is_named(exported, tmp_path, content, message):
-    workdir = epath.Path(shutil.copytree(exported[0] / "run", tmp_path / "run"))
-    (workdir / "calibration.json").write_text(content)
-    with pytest.raises(ValueError, match=rf"^{re.escape(str(workdir))}/calibration\.json{message}"):
-        export_run(workdir, epath.Path(tmp_path / "out"))
+def test_a_calibration_that_cannot_be_used_is_named(copy, tmp_path, content, message):
+    (copy / "calibration.json").write_text(content)
+    with pytest.raises(ValueError, match=rf"^{re.escape(str(copy))}/calibration\.json{message}"):
+        export_run(copy, epath.Path(tmp_path / "out"))
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
@@ -356,9 +341,7 @@ def test_a_changed_export_is_not_trained_on(exported, tmp_path, name):
     content = bytearray((model / name).read_bytes())
     content[len(content) // 2] ^= 1
     (model / name).write_bytes(content)
-    with pytest.raises(
-        ValueError, match=f"^{model / name}: found a missing, changed or unlisted file, expected what digests"
-    ):
+    with pytest.raises(ValueError, match=f"^{model / name}: found a missing, changed or unlisted file, expected what"):
         with_start(start)
 
 
@@ -436,19 +419,18 @@ def test_a_failed_export_leaves_nothing_half_written(exported, tmp_path, monkeyp
     assert (tmp_path / "out.partial" / "rest").exists() and not (tmp_path / "out" / "rest").exists()
 
 
-def test_a_run_whose_products_were_rounded_is_exported_as_any_other(exported, tmp_path):
+def test_a_run_whose_products_were_rounded_is_exported_as_any_other(exported, copy, tmp_path):
     """Who loads the export chooses the products, and another processor may have no bfloat16."""
-    folder, _ = exported
-    shutil.copytree(folder / "run", tmp_path / "run")
-    step = tmp_path / "run" / "checkpoints" / "1"
-    before = hashlib.sha256((step / "config" / "metadata").read_bytes()).hexdigest()
-    for path in (tmp_path / "run" / "config.json", step / "config" / "metadata"):
+    step = copy / "checkpoints" / "1"
+    digest = sha256(step / "config" / "metadata")
+    for path in (copy / "config.json", step / "config" / "metadata"):
         path.write_text(path.read_text().replace('"compute": "float32"', '"compute": "bfloat16"'))
-    after = hashlib.sha256((step / "config" / "metadata").read_bytes()).hexdigest()
-    assert before != after
-    (step / "digests.json").write_text((step / "digests.json").read_text().replace(before, after))
-    export_run(tmp_path / "run", epath.Path(tmp_path / "model"))
-    assert (tmp_path / "model" / "prism.json").read_text() == (folder / "exported" / "prism.json").read_text()
+    changed = (step / "digests.json").read_text().replace(digest, sha256(step / "config" / "metadata"))
+    assert digest not in changed
+    (step / "digests.json").write_text(changed)
+    export_run(copy, epath.Path(tmp_path / "model"))
+    prism, expected = (folder / "prism.json" for folder in (tmp_path / "model", exported[0] / "exported"))
+    assert prism.read_text() == expected.read_text()
 
 
 @pytest.fixture

@@ -339,9 +339,7 @@ def test_errors_name_the_files_that_were_given(tmp_path, small_parts, capsys):
     pq.write_table(pq.read_table(tmp_path / "scores.parquet").slice(0, 0), tmp_path / "empty.parquet")
     with pytest.raises(ScoresError, match=r"empty\.parquet: found no rows"):
         evaluate(tmp_path / "*.parquet", tmp_path / "out")
-    with pytest.raises(
-        ScoresError, match=r"^.*scores\.parquet, logged: found no such column, expected it with --shown"
-    ):
+    with pytest.raises(ScoresError, match=r"^.*scores\.parquet, logged: found no such column, expected it with"):
         shown = Running(workers=1, most=0)
         out = epath.Path(tmp_path / "out")
         evaluate_scores(str(tmp_path / "scores.parquet"), out, POINT, shown_only=True, running=shown)

@@ -113,30 +113,41 @@ def test_imports_in_functions_and_for_types_are_not_counted():
     assert [statement.names[0].name for statement in statements(ast.parse(text).body)] == ["a", "c", "d"]
 
 
+ARGUMENTS = {"--help": 0, "--no_such_flag=1": 1}
+"""What a command is started with, and its exit status."""
+# Each start is a fork of a process that has imported some of the light packages.
 RUN = """
-import contextlib, io, json, runpy, sys
-sys.argv = ["prism_jax", *json.loads(sys.argv[1])]
-with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-    try:
-        runpy.run_module("prism_jax", run_name="__main__", alter_sys=True)
-    except SystemExit as end:
-        status = end.code
-print(json.dumps([status, sorted(sys.modules)]))
+import contextlib, io, json, os, runpy, sys
+import absl.app, jaxtyping, ml_collections.config_flags, numpy, rich.console
+
+for command in json.loads(sys.argv[1]):
+    for argument in json.loads(sys.argv[2]):
+        if not os.fork():
+            try:
+                sys.argv = ["prism_jax", command, argument]
+                with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                    runpy.run_module("prism_jax", run_name="__main__", alter_sys=True)
+            except SystemExit as end:
+                print(json.dumps([command, argument, end.code, sorted(sys.modules)]), flush=True)
+            finally:
+                os._exit(0)
+        os.wait()
 """
+
+
+@pytest.fixture(scope="module")
+def started():
+    """By command and argument: the exit status and the modules that were loaded."""
+    command = [sys.executable, "-c", RUN, json.dumps([*COMMANDS]), json.dumps([*ARGUMENTS])]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return {(one[0], one[1]): one[2:] for one in map(json.loads, done.stdout.splitlines())}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize(("argument", "status"), [("--help", 0), ("--no_such_flag=1", 1)])
-def test_help_and_a_refused_flag_load_nothing_that_computes(command, argument, status):
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, json.dumps([command, argument])],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    ended, loaded = json.loads(done.stdout)
-    assert ended == status
+@pytest.mark.parametrize("argument", ARGUMENTS)
+def test_help_and_a_refused_flag_load_nothing_that_computes(started, command, argument):
+    status, loaded = started[command, argument]
+    assert status == ARGUMENTS[argument]
     if command != "train" or not status:  # a flag of no command may name a setting, which the defaults tell
         assert COMPUTING.isdisjoint(loaded)

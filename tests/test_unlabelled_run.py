@@ -8,9 +8,9 @@ import pytest
 import tiny
 from etils import epath
 from judged_streams import panel_of, vote_on
+from test_score_command import run as score
 
 from prism_jax.agent.exported import read_exported
-from prism_jax.commands import score
 from prism_jax.commands.judging import judge
 from prism_jax.decision.calibration import OF_SCORES, CalibrationConfig, Temperature
 from prism_jax.decision.operating_point import OperatingPoint
@@ -142,10 +142,7 @@ def test_the_export_says_that_it_is_not_calibrated_or_takes_over_a_calibration(e
 
 
 def test_score_of_such_a_run_is_what_its_own_evaluation_kept(place, tmp_path):
-    flags = dict.fromkeys(("expect_digest", "context", "compilation_cache"))
-    flags |= {"workers": 1, "runner": "local", "skip_bad": False, "fast_only": False, "reread": False, "split": "test"}
-    flags |= {"dtype": "float32", "compute": "float32", "shard": 99, "batch": 4, "model": str(place / "run")}
-    score.score({**flags, "streams": str(place / "test.jsonl"), "workdir": str(tmp_path / "out")})
+    score(place / "run", place / "test.jsonl", tmp_path / "out", shard=99, batch=4)
     assert read_streams(tmp_path / "out" / "written-00000.jsonl") == read_streams(place / "run" / "written_test.jsonl")
     own = read_scores(place / "run" / "scores.parquet")
     again = read_scores(tmp_path / "out" / "scores-00000.parquet")

@@ -127,10 +127,7 @@ def test_twenty_kills_of_service_owners_and_replicas_lose_nothing_and_double_not
             found = process_of(directory, draw.randrange(3))
         return found
 
-    with (
-        (tmp_path / "log").open("w") as log,
-        concurrent.futures.ThreadPoolExecutor(PEOPLE + 2) as pool,
-    ):
+    with (tmp_path / "log").open("w") as log, concurrent.futures.ThreadPoolExecutor(PEOPLE + 2) as pool:
         running = [subprocess.Popen(command, stderr=log, env=ENVIRONMENT, cwd=tmp_path) for command in (model, agent)]
         try:
             wait_for(first)

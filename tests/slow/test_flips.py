@@ -7,6 +7,7 @@ from etils import epath
 from exported_folder import prism
 from mutations import flip
 from offers import make_stream
+from student_sizes import small
 
 from prism_jax.agent.exported import read_exported
 from prism_jax.agent.loading import load_reader
@@ -17,7 +18,6 @@ from prism_jax.probe.words import describe
 from prism_jax.runs.export import write_tokenizer
 from prism_jax.runtime.digests import write_digests
 from prism_jax.runtime.files import write_json
-from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.prompting.template import PromptConfig, Template, make_tokenizer
 from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.weights import save_hf
@@ -29,10 +29,7 @@ FLIPS = 500
 def student(folder, simulated):
     """Writes an export of a random student."""
     tokenizer = make_tokenizer(simulated, PromptConfig(vocab_size=400))
-    config = StudentConfig(
-        vocab_size=tokenizer.size, hidden_dim=16, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8, mlp_dim=32
-    )
-    model = Qwen3(config)
+    model = Qwen3(small(vocab_size=tokenizer.size))
     save_hf(folder, model, model.init(jax.random.key(0)))
     write_tokenizer(folder, tokenizer, 2048)
     write_json(folder / "prism.json", prism() | {"slots": Template(tokenizer, PromptConfig()).describe()})

@@ -25,6 +25,7 @@ from gguf_tokenizers import contents
 from gguf_tokenizers import write as write_gguf_tokenizer
 from hf_models import random_model
 from mutations import BINARY, IMPOSTORS, TEXT, damaged
+from student_sizes import small
 
 from prism_jax import Gate
 from prism_jax.agent.agent import Agent
@@ -56,7 +57,6 @@ from prism_jax.streams.published.sharegpt import read_sharegpt
 from prism_jax.streams.shards import cut, read_shard
 from prism_jax.streams.simulator import SimulatorConfig, simulate
 from prism_jax.streams.traces import read_trace
-from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.prompting.gguf_tokenizer import read_gguf_tokenizer
 from prism_jax.student.prompting.template import PromptConfig, make_tokenizer
 from prism_jax.student.prompting.tokenizer import Tokenizer
@@ -85,9 +85,7 @@ WAITS = ("agent's input", "a FIFO")
 """The input of a live agent is the one file that may be a pipe, and wait for who writes to it."""
 KEPT: dict[str, tuple[int, ...]] = {"scores, Parquet": (106,)}
 
-MODEL = Qwen3(
-    StudentConfig(vocab_size=40, hidden_dim=8, num_layers=1, num_heads=2, num_kv_heads=1, head_dim=4, mlp_dim=16)
-)
+MODEL = Qwen3(small(vocab_size=40, hidden_dim=8, num_layers=1, head_dim=4, mlp_dim=16))
 
 
 def columns():
@@ -212,18 +210,6 @@ def read_acceptance(path):
     read_log(path, LogColumns(person="who", time="at", accepted="took", score="score"), ["kind", "slow"])
 
 
-def read_printed(path):
-    read_table(str(path))
-
-
-def read_model(path):
-    return load_hf(path.parent, "float32")
-
-
-def read_gguf(path):
-    return load_gguf(path, "float32")
-
-
 def write_published(folder):
     """What others publish, in miniature."""
     row = {"Category": "Garden", "Vision": "A hose leaks.", "Personas": ["Forgetful"], "Proactive index": "true"}
@@ -244,18 +230,6 @@ def write_published(folder):
         (folder / name).write_text(json.dumps(content))
 
 
-def read_verdicts(path):
-    return list(read_votes(path))
-
-
-def read_run(path):
-    return Workdir(path.parent).load_config()
-
-
-def read_answers(path):
-    return read_recorded(path.parent)
-
-
 def read_input(path):
     with path.open("rb") as file:
         lines = InputLines(file.fileno(), str(path))
@@ -267,26 +241,6 @@ def read_input(path):
 def resume_records(path):
     kept = [line for line in path.with_name("whole.records").read_bytes().splitlines(keepends=True)]
     RecordsFile(path, iter(kept)).close()
-
-
-def read_store(path):
-    read_file(path)
-
-
-def import_people(path):
-    in_mind().of("anybody").restore(read_file(path))
-
-
-def fit_people(path):
-    list(read_records(path))
-
-
-def read_population(path):
-    population_from(read_object(path, "a fit", StoreError), str(path))
-
-
-def erase_records(path):
-    remove_person(path, "nobody")
 
 
 def replay_records(path):
@@ -302,11 +256,15 @@ def cut_streams(path):
 READERS = {
     "agent's input": ("events.jsonl", TEXT, read_input),
     "records, to resume": ("records.jsonl", TEXT, resume_records),
-    "records, to erase": ("records.jsonl", TEXT, erase_records),
-    "records, to fit people": ("records.jsonl", TEXT, fit_people),
-    "store of people": ("people.sqlite", BINARY, read_store),
-    "export of people": ("people.json", TEXT, import_people),
-    "population": ("population.json", TEXT, read_population),
+    "records, to erase": ("records.jsonl", TEXT, lambda path: remove_person(path, "nobody")),
+    "records, to fit people": ("records.jsonl", TEXT, lambda path: list(read_records(path))),
+    "store of people": ("people.sqlite", BINARY, read_file),
+    "export of people": ("people.json", TEXT, lambda path: in_mind().of("anybody").restore(read_file(path))),
+    "population": (
+        "population.json",
+        TEXT,
+        lambda path: population_from(read_object(path, "a fit", StoreError), str(path)),
+    ),
     "scenarios": ("scenarios.jsonl", TEXT, read_scenarios),
     "records, to replay": ("records.jsonl", TEXT, replay_records),
     "records, as scores": ("records.jsonl", TEXT, read_scores),
@@ -314,27 +272,27 @@ READERS = {
     "streams, in shards": ("streams.jsonl", TEXT, cut_streams),
     "scores, JSON lines": ("scores.jsonl", TEXT, read_scores),
     "scores, Parquet": ("scores.parquet", BINARY, read_scores),
-    "safetensors": ("model/model.safetensors", BINARY, read_model),
-    "safetensors, header": ("model/model.safetensors", TEXT, read_model),
-    "model config": ("model/config.json", TEXT, read_model),
+    "safetensors": ("model/model.safetensors", BINARY, lambda path: load_hf(path.parent, "float32")),
+    "safetensors, header": ("model/model.safetensors", TEXT, lambda path: load_hf(path.parent, "float32")),
+    "model config": ("model/config.json", TEXT, lambda path: load_hf(path.parent, "float32")),
     "tokenizer": ("tokenizer.json", TEXT, Tokenizer.load),
     "calibration": ("calibration.json", TEXT, read_calibration),
     "gate": ("gate.json", TEXT, Gate.load),
     "acceptance log, Parquet": ("log.parquet", BINARY, read_acceptance),
     "acceptance log, CSV": ("log.csv", TEXT, read_acceptance),
-    "printed tables": ("printed.csv", TEXT, read_printed),
+    "printed tables": ("printed.csv", TEXT, lambda path: read_table(str(path))),
     "traces": ("recorded/code_1.json", TEXT, read_trace),
-    "recorded answers": ("recorded/code_1.json", TEXT, read_answers),
+    "recorded answers": ("recorded/code_1.json", TEXT, lambda path: read_recorded(path.parent)),
     "conversations": ("rows.jsonl", TEXT, read_sharegpt),
     "moments": ("moments/data/cab/cab_train.json", TEXT, lambda path: read_contextagent(path.parents[2])),
     "phone's log": ("phone/src/knowu_bench/user_logs/baker.json", TEXT, lambda path: read_knowu(path.parents[3])),
     "export of windows": ("aw-buckets-export.json", TEXT, read_activitywatch),
     "text calibrator": ("text.json", TEXT, read_text_calibrator),
-    "verdicts": ("votes.jsonl", TEXT, read_verdicts),
-    "run config": ("run/config.json", TEXT, read_run),
+    "verdicts": ("votes.jsonl", TEXT, lambda path: list(read_votes(path))),
+    "run config": ("run/config.json", TEXT, lambda path: Workdir(path.parent).load_config()),
     "GGUF, header": ("tokenizer.gguf", BINARY, read_gguf_header),
     "GGUF, tokenizer": ("tokenizer.gguf", BINARY, read_gguf_tokenizer),
-    "GGUF, model": ("model.gguf", BINARY, read_gguf),
+    "GGUF, model": ("model.gguf", BINARY, lambda path: load_gguf(path, "float32")),
 }
 
 

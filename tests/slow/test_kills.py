@@ -120,7 +120,7 @@ def test_a_run_killed_again_and_again_loses_no_saved_step_and_ends_bit_identical
 
 
 def test_a_full_disk_gives_one_line_and_the_run_resumes_when_there_is_space(tmp_path, cache, abstract, disk):
-    whole, config = uninterrupted(tmp_path / "whole", 40, cache)
+    whole, config = uninterrupted(tmp_path / "whole", 28, cache)
     # In pages; a file system may assign blocks to a file long after it was written.
     kept = sum(-(-path.stat().st_size // 4096) for path in pathlib.Path(whole / "checkpoints" / "4").rglob("*"))
     disk(f"size={5 * 4096 * kept}")

@@ -131,13 +131,6 @@ def test_the_student_trains_three_epochs_on_the_curated_decisions(folder):
     assert np.isfinite(read_scores(folder / "run" / "scores.parquet").p_accept_slow).any(), "it has a slow pass"
 
 
-@pytest.mark.study
-def test_evaluation_repeats(folder, run):
-    before = (folder / "run" / "evaluation.json").read_bytes()
-    assert "dynamic" in run("evaluate", f"--workdir={folder}/run").stdout
-    assert (folder / "run" / "evaluation.json").read_bytes() == before
-
-
 def test_transformers_reads_the_need_of_the_exported_student_as_it_was_scored(folder):
     torch, transformers = libraries()
     model = transformers.AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float32)

@@ -7,9 +7,9 @@ import forked
 import jax
 import numpy as np
 import pytest
+from student_sizes import small
 
 from prism_jax.scores import read_scores
-from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.prompting.template import PromptConfig, make_tokenizer
 from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.weights import save_hf
@@ -43,11 +43,7 @@ def finished(tmp_path_factory):
 def weights(tmp_path_factory, simulated):
     """A directory with a tiny random model and its tokenizer."""
     tokenizer = make_tokenizer(simulated, PromptConfig(vocab_size=600))
-    config = StudentConfig(
-        vocab_size=tokenizer.size, hidden_dim=16, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8, mlp_dim=32
-    )
-    folder = tmp_path_factory.mktemp("weights")
-    model = Qwen3(config)
+    folder, model = tmp_path_factory.mktemp("weights"), Qwen3(small(vocab_size=tokenizer.size))
     save_hf(folder, model, model.init(jax.random.key(0)))
     tokenizer.save(folder / "tokenizer.json")
     return folder

@@ -24,18 +24,22 @@ TINY = (
     "--config.student.mlp_dim=48",
     "--config.student.unroll=1",
     "--config.training.batch=4",
+    "--config.training.steps=6",
+    "--config.training.checkpoint_every=3",
 )
 TERMS = ("loss", "need", "accept", "burden", "response", "gradient_norm")
 
 
-def launch(root, workdir, *flags):
+def together(root, workdir, *flags):
+    """The output of two processes that train one run, after both have ended without error."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     command = [sys.executable, "-m", "prism_jax", "train", *TINY, *flags, f"--workdir={workdir}"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, cwd=root, env=os.environ | {"JAX_PLATFORMS": "cpu"}, **pipes)
-
-
-def finish(*running):
-    """The output of each process, after all have ended without error."""
+    command += ["--distributed", f"--coordinator=127.0.0.1:{port}", "--processes=2"]
+    options = {"cwd": root, "env": os.environ | {"JAX_PLATFORMS": "cpu"}, "text": True}
+    options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    running = [subprocess.Popen([*command, f"--process={number}"], **options) for number in range(2)]
     try:
         done = [process.communicate(timeout=600) for process in running]
     finally:
@@ -46,23 +50,15 @@ def finish(*running):
     return [out for out, _ in done]
 
 
-def together(root, workdir, *flags):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    join = ["--distributed", f"--coordinator=127.0.0.1:{port}", "--processes=2"]
-    return finish(*(launch(root, workdir, *flags, *join, f"--process={number}") for number in range(2)))
-
-
 def losses(workdir):
     lines = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
     return [[line[name] for name in TERMS] for line in lines]
 
 
 def test_two_processes_train_as_one_does_and_one_evaluates_the_run(root, tmp_path):
-    finish(launch(root, tmp_path / "one", "--config.training.steps=6", "--config.training.checkpoint_every=3"))
-    mesh = ("--config.mesh.data=2", "--config.training.steps=6", "--config.training.checkpoint_every=3")
-    first, second = together(root, tmp_path / "two", *mesh)
+    done = forked.run("prism_jax", "train", *TINY, f"--workdir={tmp_path / 'one'}")
+    assert done.returncode == 0, done.stderr
+    first, second = together(root, tmp_path / "two", "--config.mesh.data=2")
     assert "2 processes" in first and "python -m prism_jax evaluate" in first
     assert [line for line in second.splitlines() if not line.startswith("[Gloo]")] == []
     one, two = losses(tmp_path / "one"), losses(tmp_path / "two")

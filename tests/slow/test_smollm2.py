@@ -21,7 +21,6 @@ ENGLISH = (
     "rivers and back to the sea, some of it soaks into the ground, and plants draw up a part through their roots. "
     "People have built dams, wells and canals for thousands of years to keep water for the dry months of the year."
 )
-QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 # No whitespace before a number: transformers does not implement this file's pre-tokenizer, which isolates digits.
 TEXTS = (
     ENGLISH,
@@ -106,28 +105,6 @@ def test_ids_are_those_that_transformers_reads(theirs, encode, tokenizer):
         assert encode(text) == theirs[1](text, add_special_tokens=False)["input_ids"], text
     assert tokenizer.chat_template == theirs[1].chat_template
     assert tokenizer.eos_token_id == theirs[1].eos_token_id
-
-
-def test_a_greedy_chat_answer_equals_that_of_transformers(ours, theirs, tokenizer):
-    import torch
-
-    model, their_tokenizer = theirs
-    rendered = their_tokenizer.apply_chat_template(QUESTION, add_generation_prompt=True, return_dict=False)
-    new = 24
-    want = model.generate(
-        torch.tensor([rendered]), max_new_tokens=new, do_sample=False, eos_token_id=tokenizer.eos_token_id
-    )[0].tolist()
-    row = np.array([rendered + [0] * new])
-    end = len(rendered)
-    while end < row.shape[1]:
-        row[0, end] = np.asarray(ours.logits(row)[0, end - 1]).argmax()
-        end += 1
-        if row[0, end - 1] == tokenizer.eos_token_id:
-            break
-    assert row[0, :end].tolist() == want
-    answer = tokenizers.Tokenizer.from_str(tokenizer.definition).decode(want[len(rendered) :])
-    print(answer)
-    assert "Paris" in answer
 
 
 def test_a_round_trip_through_a_hugging_face_directory_changes_nothing(ours, theirs, tmp_path, encode):
