@@ -12,15 +12,10 @@ from prism_jax.runtime.digests import write_digests
 
 
 def prism(slow=True):
-    return {
-        "format": 1,
-        "slots": {"system": "Watch.", "yes": {"text": " yes", "id": 3}, "no": {"text": " no", "id": 4}},
-        "probability": "in words",
-        "calibration": {name: map_to_dict(m) for name, m in MAPS.items() if slow or name.endswith("fast")},
-        "decision": dataclasses.asdict(OperatingPoint()),
-        "dynamic": "in words",
-        "checkpoint": 8,
-    }
+    slots = {"system": "Watch.", "yes": {"text": " yes", "id": 3}, "no": {"text": " no", "id": 4}}
+    calibration = {name: map_to_dict(m) for name, m in MAPS.items() if slow or name.endswith("fast")}
+    decided = {"calibration": calibration, "decision": dataclasses.asdict(OperatingPoint())}
+    return {"format": 1, "slots": slots, "probability": "in words", "dynamic": "in words", "checkpoint": 8, **decided}
 
 
 def write(folder, content=None, weights=b"weights"):

@@ -60,11 +60,9 @@ class FakeReader:
         self.calls.append(("think", [item.stream for item in items]))
         return [
             Thought(
-                *self._slots(item.stream, item.candidates, "slow"),
-                {"if_silent": f"silent {self.history(item.stream)[:6]}", "risk": "none"},
-                7,
+                *self._slots(stream, candidates, "slow"), {"if_silent": self.history(stream)[:6], "risk": "none"}, 7
             )
-            for item in items
+            for stream, candidates in items
         ]
 
     def respond(self, items):

@@ -100,12 +100,8 @@ def test_critical_events_always_pass_and_are_marked():
     dear = OperatingPoint(c_fa=1e15, c_fn=0.0, margin=1.0)
     for point, policy in itertools.product((dear, ALWAYS), ("dynamic", "never")):
         deciding = agent(point, critical, offers=Budget(0), thoughts=Budget(0))
-        for text, passes in (
-            ("Smoke in the kitchen.", True),
-            ("ALARM 12", True),
-            ("ALARM 12 ignore this", False),
-            ("smoke in the kitchen.", False),
-        ):
+        named, others = ("Smoke in the kitchen.", "ALARM 12"), ("ALARM 12 ignore this", "smoke in the kitchen.")
+        for text, passes in ((text, text in named) for text in (*named, *others)):
             decision = deciding.observe("s", Event(time=0.0, text=text), costs={"policy": policy})
             assert (decision.critical, decision.spoke) == (passes, passes)
             if passes:

@@ -39,6 +39,12 @@ class Clock:
         return self.now
 
 
+@pytest.fixture
+def store(tmp_path):
+    with StateStore(tmp_path, partitions=2) as store:
+        yield store
+
+
 def agent_on(store, clock, slow=False):
     return DurableAgent(FakeReader(slow=slow), exported(slow=slow), store, SETTINGS, clock=clock)
 
@@ -60,27 +66,23 @@ def decided(agent, *items):
 
 
 @pytest.mark.parametrize("cost", ["1", True, -1.0, 0.0, math.nan, math.inf])
-def test_a_cost_that_is_none_is_refused_whatever_its_person_wants(cost, tmp_path):
-    with StateStore(tmp_path, partitions=2) as store:
-        prefer(store, Preferences(-1))
-        (found,) = agent_on(store, Clock()).answer([Events((observation(0, costs={"c_fa": cost}),))])
-        assert isinstance(found, RefusedError) and "costs.c_fa: found" in str(found)
+def test_a_cost_that_is_none_is_refused_whatever_its_person_wants(cost, store):
+    prefer(store, Preferences(-1))
+    (found,) = agent_on(store, Clock()).answer([Events((observation(0, costs={"c_fa": cost}),))])
+    assert isinstance(found, RefusedError) and "costs.c_fa: found" in str(found)
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_level_multiplies_the_cost_of_an_unwanted_offer_by_a_power_of_two(level, tmp_path):
-    with StateStore(tmp_path, partitions=2) as store:
-        agent = agent_on(store, Clock())
-        prefer(store, Preferences(level))
-        decided(agent, observation(0), observation(1, costs={"c_fa": 3.0, "margin": 0.01}))
-        decided(agent, observation(0, person="bob")._replace(stream="bobs"))
-        of_event, own, other = all_records(tmp_path)
-        if of_event["stream"] == "bobs":
-            of_event, own, other = own, other, of_event
-        point = SETTINGS.terms.point
-        assert of_event["costs"] == {"c_fa": point.c_fa * 2.0**-level, "c_fn": point.c_fn}
-        assert own["costs"]["c_fa"] == 3.0 * 2.0**-level and own["trigger"]["margin"] == 0.01
-        assert other["costs"]["c_fa"] == point.c_fa
+def test_a_level_multiplies_the_cost_of_an_unwanted_offer_by_a_power_of_two(level, store, tmp_path):
+    agent = agent_on(store, Clock())
+    prefer(store, Preferences(level))
+    decided(agent, observation(0), observation(1, costs={"c_fa": 3.0, "margin": 0.01}))
+    decided(agent, observation(0, person="bob")._replace(stream="bobs"))
+    other, of_event, own = sorted(all_records(tmp_path), key=lambda record: record["stream"])
+    point = SETTINGS.terms.point
+    assert of_event["costs"] == {"c_fa": point.c_fa * 2.0**-level, "c_fn": point.c_fn}
+    assert own["costs"]["c_fa"] == 3.0 * 2.0**-level and own["trigger"]["margin"] == 0.01
+    assert other["costs"]["c_fa"] == point.c_fa
 
 
 @pytest.mark.parametrize(
@@ -91,22 +93,21 @@ def test_a_level_multiplies_the_cost_of_an_unwanted_offer_by_a_power_of_two(leve
         Preferences(hours=QuietHours("00:00", "23:59", "UTC", Clock.now + HOUR)),
     ],
 )
-def test_who_wants_quiet_has_it_until_its_end_but_for_critical_events(preferences, tmp_path):
+def test_who_wants_quiet_has_it_until_its_end_but_for_critical_events(preferences, store, tmp_path):
     clock = Clock()
-    with StateStore(tmp_path, partitions=1) as store:
-        agent = agent_on(store, clock, slow=True)
-        prefer(store, preferences)
-        quiet = decided(agent, *(observation(number) for number in range(40)))
-        assert {answer["reason"] for answer in quiet} == {f"silent: {preferences.quiet(clock.now)}"}
-        assert not any(kind == "think" for kind, _ in agent.reader.calls), "its outcome was known"
-        (fire,) = decided(agent, observation(40, "fire"))
-        assert fire["speak"]
-        clock.now += HOUR
-        after = decided(agent, *(observation(number) for number in range(41, 80)))
-        assert sum(answer["speak"] for answer in after) > 5
-        lines = [(f"log:{i}", record) for i, record in enumerate(all_records(tmp_path))]
-        assert [record["spoke"] for record in replay(lines)] == [record["spoke"] for _, record in lines]
-        assert [record.get("quiet") for _, record in lines][:40] == [preferences.quiet(Clock.now)] * 40
+    agent = agent_on(store, clock, slow=True)
+    prefer(store, preferences)
+    quiet = decided(agent, *(observation(number) for number in range(40)))
+    assert {answer["reason"] for answer in quiet} == {f"silent: {preferences.quiet(clock.now)}"}
+    assert not any(kind == "think" for kind, _ in agent.reader.calls), "its outcome was known"
+    (fire,) = decided(agent, observation(40, "fire"))
+    assert fire["speak"]
+    clock.now += HOUR
+    after = decided(agent, *(observation(number) for number in range(41, 80)))
+    assert sum(answer["speak"] for answer in after) > 5
+    lines = [(f"log:{i}", record) for i, record in enumerate(all_records(tmp_path))]
+    assert [record["spoke"] for record in replay(lines)] == [record["spoke"] for _, record in lines]
+    assert [record.get("quiet") for _, record in lines][:40] == [preferences.quiet(Clock.now)] * 40
 
 
 def test_quiet_holds_for_later_events_of_a_new_stream_that_leave_its_person_out(tmp_path):
@@ -117,14 +118,13 @@ def test_quiet_holds_for_later_events_of_a_new_stream_that_leave_its_person_out(
         assert {found.reason for found in agent.observe_many(items)} == {"silent: muted"}
 
 
-def test_a_host_may_say_that_somebody_is_busy_and_its_word_stays(tmp_path):
-    with StateStore(tmp_path, partitions=1) as store:
-        agent = agent_on(store, Clock())
-        prefer(store, Preferences(silence=Silence("snoozed", Clock.now + HOUR)))
-        (answer,) = decided(agent, observation(0, costs={"quiet": "busy"}))
-        assert answer["reason"] == "silent: busy"
-        (refused,) = agent.answer([Events((observation(1, costs={"quiet": "asleep"}),))])
-        assert "costs.quiet: found 'asleep', expected one of snoozed, muted, quiet hours, busy" in str(refused)
+def test_a_host_may_say_that_somebody_is_busy_and_its_word_stays(store):
+    agent = agent_on(store, Clock())
+    prefer(store, Preferences(silence=Silence("snoozed", Clock.now + HOUR)))
+    (answer,) = decided(agent, observation(0, costs={"quiet": "busy"}))
+    assert answer["reason"] == "silent: busy"
+    (refused,) = agent.answer([Events((observation(1, costs={"quiet": "asleep"}),))])
+    assert "costs.quiet: found 'asleep', expected one of snoozed, muted, quiet hours, busy" in str(refused)
 
 
 ZONES = ("UTC", "America/New_York", "Asia/Kolkata")

@@ -144,11 +144,13 @@ def test_a_wider_margin_is_refused_where_nobody_thought():
     said = str(caught.value)
     assert said.startswith(f"{place}: stream {record['stream']!r}, event {record['event']}: found no slow pass")
     assert "the trigger margin of 0.5 fires" in said
-    with pytest.raises(RecordsError, match="the trigger value at a price of 0 fires"):
-        list(replay(lines, Changes(point={"trigger": "value", "price": 0.0})))
-    spent = log(thoughts=Budget(1, 1e9))
-    with pytest.raises(RecordsError, match="found no slow pass"):
-        list(replay(spent, Changes(thoughts=Budget(1000, 1e9))))
+    valued, spent = Changes(point={"trigger": "value", "price": 0.0}), log(thoughts=Budget(1, 1e9))
+    for logged, changes, message in (
+        (lines, valued, "the trigger value at a price of 0 fires"),
+        (spent, Changes(thoughts=Budget(1000, 1e9)), "found no slow pass"),
+    ):
+        with pytest.raises(RecordsError, match=message):
+            list(replay(logged, changes))
 
 
 def test_outcomes_stay_with_the_offers_that_are_made_again():

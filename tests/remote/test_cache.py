@@ -131,19 +131,12 @@ def test_a_cache_of_the_first_version_is_kept(written):
         assert cache.claim("f", 0.05, True).resent
 
 
+ANSWERS = ("text = x'ff00'", "prompt_tokens = 'many'", "cost = -1.0", "model = 3.5, time = x'00'", "seconds = 1e999")
 DAMAGE = (
-    "UPDATE answers SET text = x'ff00'",
-    "UPDATE answers SET prompt_tokens = 'many'",
-    "UPDATE answers SET cost = -1.0",
-    "UPDATE answers SET model = 3.5, time = x'00'",
-    "UPDATE answers SET seconds = 1e999",
-    "UPDATE flights SET lost = 'x'",
-    "UPDATE flights SET owner = '../precious'",
-    "DELETE FROM spending",
-    "INSERT INTO spending SELECT * FROM spending",
-    "UPDATE spending SET spent = 'nothing'",
-    "UPDATE spending SET spent = -5.0",
-    "DROP TABLE flights",
+    *(f"UPDATE answers SET {change}" for change in ANSWERS),
+    *(f"UPDATE flights SET {change}" for change in ("lost = 'x'", "owner = '../precious'")),
+    *(f"UPDATE spending SET spent = {spent}" for spent in ("'nothing'", "-5.0")),
+    *("DELETE FROM spending", "INSERT INTO spending SELECT * FROM spending", "DROP TABLE flights"),
 )
 
 

@@ -18,9 +18,7 @@ from prism_jax.remote.requests import Message, Request
 CANARY = "sk-canary-0123456789abcdefghijkl"
 CASES = {
     "answered": Faults(),
-    "quoted in a 401": Faults(status=401),
-    "quoted in a 404": Faults(status=404),
-    "quoted in a 400": Faults(status=400),
+    **{f"quoted in a {status}": Faults(status=status) for status in (400, 401, 404)},
     "limited for good": Faults(limited=1.0),
     "down": Faults(down=((0, 10**6),)),
     "garbled": Faults(garbled=1.0),

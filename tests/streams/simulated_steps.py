@@ -48,21 +48,11 @@ class Table:
 
 
 def table(streams):
-    rows = [
-        (
-            step.y_need,
-            np.nan if offer.y_accept is None else offer.y_accept,
-            offer.logged,
-            offer.propensity,
-            step.recorded["on_call"],
-            step.p_need_true,
-            offer.p_accept_true,
-            offer.p_both_true,
-        )
-        for stream in streams
-        for step in stream.steps
-        for offer in step.candidates
-    ]
+    def row(step, offer):
+        labels = step.y_need, np.nan if offer.y_accept is None else offer.y_accept, offer.logged, offer.propensity
+        return *labels, step.recorded["on_call"], step.p_need_true, offer.p_accept_true, offer.p_both_true
+
+    rows = [row(step, offer) for stream in streams for step in stream.steps for offer in step.candidates]
     return Table(*(np.array(column, float) for column in zip(*rows, strict=True)))
 
 

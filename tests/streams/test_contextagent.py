@@ -69,14 +69,8 @@ def test_rows_of_all_files_are_read_once_and_what_is_dropped_is_counted(tmp_path
         "cab_train:example-2": "train",
     }
     assert found.streams[0].domain == "unknown" and found.streams[0].steps[0].candidates[0].y_accept == 1.0
-    assert found.dropped == collections.Counter(
-        {
-            "cab.json: in cab_train.json": 1,
-            "cab.json: in cab_test.json, with another content": 1,
-            "cab.json: no input": 1,
-            "cab.json: Proactive index 'perhaps'": 1,
-        }
-    )
+    reasons = ("in cab_train.json", "in cab_test.json, with another content", "no input", "Proactive index 'perhaps'")
+    assert found.dropped == {f"cab.json: {reason}": 1 for reason in reasons}
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,10 @@ from prism_jax.streams.jsonl import encode_stream
 from prism_jax.streams.simulator import SimulatorConfig, simulate
 from prism_jax.student.prompting.supervised import SupervisedStep, supervised_step
 
-STREAM = Stream(
-    id="s",
-    domain="coding",
-    events=(Event(time=0.0, text="opens a file"), Event(time=1.0, text="types")),
-    steps=(
-        Step(event=0, y_need=1.0, candidates=(Candidate(text="a"), Candidate(text="b"))),
-        Step(event=1, candidates=(Candidate(text="c", y_accept=1.0),)),
-    ),
-)
+EVENTS = (Event(time=0.0, text="opens a file"), Event(time=1.0, text="types"))
+TWO = Step(event=0, y_need=1.0, candidates=(Candidate(text="a"), Candidate(text="b")))
+STEPS = (TWO, Step(event=1, candidates=(Candidate(text="c", y_accept=1.0),)))
+STREAM = Stream(id="s", domain="coding", events=EVENTS, steps=STEPS)
 
 
 def texts(stream):

@@ -29,9 +29,7 @@ def candidates(draw):
         "logged": logged,
         "propensity": draw(st.none() | st.floats(0, 1, exclude_min=True, exclude_max=logged is False)),
         "response": draw(st.none() | texts),
-        "teacher_accept": draw(st.none() | unit),
-        "p_accept_true": draw(st.none() | unit),
-        "p_both_true": draw(st.none() | unit),
+        **{name: draw(st.none() | unit) for name in ("teacher_accept", "p_accept_true", "p_both_true")},
     }
 
 
@@ -40,10 +38,8 @@ def steps(place):
         {
             "event": st.just(place),
             "candidates": st.lists(candidates(), min_size=1, max_size=2),
-            "y_need": st.none() | unit,
             "votes": votes,
-            "teacher_need": st.none() | unit,
-            "p_need_true": st.none() | unit,
+            **dict.fromkeys(("y_need", "teacher_need", "p_need_true"), st.none() | unit),
             "rationale": st.none() | st.dictionaries(st.text(), texts, max_size=2),
             "recorded": st.dictionaries(st.text(), finite, max_size=2),
         }
@@ -64,16 +60,14 @@ def streams(draw):
 
 
 def _stream(fields):
-    return Stream(
-        **{
-            **fields,
-            "events": tuple(Event(**event) for event in fields["events"]),
-            "steps": tuple(
-                Step(**{**step, "candidates": tuple(Candidate(**candidate) for candidate in step["candidates"])})
-                for step in fields["steps"]
-            ),
-        }
-    )
+    def step_of(step):
+        return Step(**{**step, "candidates": tuple(Candidate(**candidate) for candidate in step["candidates"])})
+
+    parts = {
+        "events": tuple(Event(**event) for event in fields["events"]),
+        "steps": tuple(map(step_of, fields["steps"])),
+    }
+    return Stream(**{**fields, **parts})
 
 
 @settings(deadline=None)
@@ -89,20 +83,10 @@ def test_what_is_written_reads_back_exactly(tmp_path_factory, many):
     assert [child.name for child in path.parent.iterdir()] == ["streams.jsonl"]
 
 
-FULL = {
-    "id": "a",
-    "events": [{"time": 0.5, "text": "opens a file"}, {"time": 2, "text": "types"}],
-    "steps": [
-        {"event": 0},
-        {
-            "event": 1,
-            "candidates": [{"text": "run", "y_accept": 1.0, "votes": [True, False], "logged": True, "propensity": 0.5}],
-            "y_need": 1,
-            "recorded": {"on_call": 1},
-            "rationale": {"risk": "low"},
-        },
-    ],
-}
+EVENTS = [{"time": 0.5, "text": "opens a file"}, {"time": 2, "text": "types"}]
+OFFER = {"text": "run", "y_accept": 1.0, "votes": [True, False], "logged": True, "propensity": 0.5}
+STEP = {"event": 1, "candidates": [OFFER], "y_need": 1, "recorded": {"on_call": 1}, "rationale": {"risk": "low"}}
+FULL = {"id": "a", "events": EVENTS, "steps": [{"event": 0}, STEP]}
 
 
 def _write(tmp_path, *lines):
@@ -171,14 +155,15 @@ def test_a_repeated_id_is_refused_in_reading_and_writing(tmp_path):
 
 
 def test_files_without_streams_are_refused(tmp_path):
-    with pytest.raises(StreamError, match=r"streams\.jsonl: found an empty file"):
-        read_streams(_write(tmp_path))
-    with pytest.raises(StreamError, match=r"none\.jsonl: found no streams to write"):
-        write_streams(tmp_path / "none.jsonl", [])
-    with pytest.raises(FileNotFoundError, match=r"missing\.jsonl: no such file"):
-        read_streams(tmp_path / "missing.jsonl")
-    with pytest.raises(FileNotFoundError, match=r"out\.jsonl: found no folder .*nowhere"):
-        write_streams(tmp_path / "nowhere" / "out.jsonl", [])
+    nothing = _write(tmp_path)
+    for work, message in (
+        (lambda: read_streams(nothing), r"streams\.jsonl: found an empty file"),
+        (lambda: read_streams(tmp_path / "missing.jsonl"), r"missing\.jsonl: no such file"),
+        (lambda: write_streams(tmp_path / "none.jsonl", []), r"none\.jsonl: found no streams to write"),
+        (lambda: write_streams(tmp_path / "nowhere" / "out.jsonl", []), r"out\.jsonl: found no folder .*nowhere"),
+    ):
+        with pytest.raises((StreamError, FileNotFoundError), match=message):
+            work()
     assert [child.name for child in tmp_path.iterdir()] == ["streams.jsonl"]
 
 

@@ -30,14 +30,8 @@ DAILY_ID = "synthetic_09be14cc"
 
 def _row(events, offer, votes, help_needed=False, valid=None):
     valid = sum(votes) >= 2 if valid is None else valid
-    return {
-        "obs": [{"time": time, "event": text} for time, text in events],
-        "pred_task": offer,
-        "valid": valid,
-        "help_needed": help_needed,
-        "annotation": votes,
-        "category": "any",
-    }
+    seen, judged = [{"time": time, "event": text} for time, text in events], {"valid": valid, "annotation": votes}
+    return {"obs": seen, "pred_task": offer, "help_needed": help_needed, "category": "any", **judged}
 
 
 TRAIN = [
@@ -94,6 +88,12 @@ def test_the_layout_becomes_whole_streams(source, tmp_path, caplog):
     found = load(source, tmp_path / "tfds")
     said = "ProactiveBench: events stamped before an earlier one take its time: 1 (code_7), by up to 2 s"
     assert said in caplog.messages
+    recipe = _offer("Find a recipe", y, y, n, accepted=True)
+    first = (
+        _offer("Offer the tests", y, y, y, accepted=True),
+        _offer("Erklären", y, n, n, accepted=False),
+        _offer("Format it", y, y, n, accepted=True),
+    )
     assert found == [
         Stream(
             id="code_7",
@@ -105,16 +105,7 @@ def test_the_layout_becomes_whole_streams(source, tmp_path, caplog):
                 Event(time=1717338240.5, text=CODE[2][1], time_text=CODE[2][0]),
             ),
             steps=(
-                Step(
-                    event=0,
-                    y_need=1.0,
-                    votes=(n, n, y),
-                    candidates=(
-                        _offer("Offer the tests", y, y, y, accepted=True),
-                        _offer("Erklären", y, n, n, accepted=False),
-                        _offer("Format it", y, y, n, accepted=True),
-                    ),
-                ),
+                Step(event=0, y_need=1.0, votes=(n, n, y), candidates=first),
                 Step(event=1, y_need=0.0, candidates=(_offer("Nichts", n, n, n, accepted=False),)),
                 Step(event=2, y_need=0.0, votes=(n, y), candidates=(_offer("Run it", y, n, accepted=False),)),
             ),
@@ -128,9 +119,7 @@ def test_the_layout_becomes_whole_streams(source, tmp_path, caplog):
             ),
             steps=(
                 Step(event=0, y_need=0.0, votes=(n, y, y), candidates=(Candidate(),)),
-                Step(
-                    event=1, y_need=0.0, votes=(n, n, y), candidates=(_offer("Find a recipe", y, y, n, accepted=True),)
-                ),
+                Step(event=1, y_need=0.0, votes=(n, n, y), candidates=(recipe,)),
             ),
         ),
         Stream(

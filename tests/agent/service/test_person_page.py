@@ -21,6 +21,9 @@ from prism_jax.decision.operating_point import OperatingPoint
 SETTINGS = AgentSettings(Terms(OperatingPoint(c_fa=1.0, c_fn=1.0)), critical=Critical(texts=frozenset({"stated"})))
 
 
+HOURS = {"begin": "22:00", "end": "07:00", "zone": "UTC", "last_day": "2027-01-01"}
+
+
 # What a change changes
 
 
@@ -122,20 +125,13 @@ def test_what_is_urgent_comes_through_and_the_page_says_so(start, clock):
 @pytest.mark.parametrize(
     ("path", "fields"),
     [
-        ("level", {}),
-        ("level", {"level": "3"}),
-        ("level", {"level": "1.5"}),
-        ("silence", {}),
+        *((path, {}) for path in ("level", "silence", "hours")),
+        *(("level", {"level": level}) for level in ("3", "1.5")),
         ("silence", {"for": "ever"}),
-        ("hours", {}),
-        ("hours", {"begin": "22:00", "end": "22:00", "zone": "UTC", "last_day": "2027-01-01"}),
-        ("hours", {"begin": "25:00", "end": "07:00", "zone": "UTC", "last_day": "2027-01-01"}),
-        ("hours", {"begin": "22:00", "end": "07:00", "zone": "../../etc/passwd", "last_day": "2027-01-01"}),
-        ("hours", {"begin": "22:00", "end": "07:00", "zone": "UTC", "last_day": "2020-01-01"}),
-        ("hours", {"begin": "22:00", "end": "07:00", "zone": "UTC", "last_day": "9999-12-31"}),
+        *(("hours", HOURS | change) for change in ({"end": "22:00"}, {"begin": "25:00"}, {"zone": "../../etc/passwd"})),
+        *(("hours", HOURS | {"last_day": day}) for day in ("2020-01-01", "9999-12-31")),
         ("outcome", {"number": "1", "outcome": "eaten"}),
-        ("outcome", {"number": "²", "outcome": "accepted"}),
-        ("outcome", {"number": "9" * 30, "outcome": "accepted"}),
+        *(("outcome", {"number": number, "outcome": "accepted"}) for number in ("²", "9" * 30)),
         ("forget", {"word": "no"}),
     ],
 )

@@ -11,15 +11,10 @@ from served import Stateful
 
 from prism_jax.agent.service.tokens import Tokens
 
+ASKED = ("decisions", "systemone", "decide", "outcomes", "streams/{}/events")
 SCOPED = {
-    "decide": [
-        *(("POST", f"/v1/{name}") for name in ("decisions", "systemone")),
-        ("GET", "/v1/models"),
-        ("POST", "/v1/decide"),
-        ("POST", "/v1/outcomes"),
-        ("POST", "/v1/streams/{}/events"),
-    ],
-    "read": [("GET", "/v1/records"), ("GET", "/v1/offers"), ("GET", "/v1/shadow")],
+    "decide": [("GET", "/v1/models"), *(("POST", f"/v1/{name}") for name in ASKED)],
+    "read": [("GET", f"/v1/{name}") for name in ("records", "offers", "shadow")],
     "people": [
         *((method, "/v1/people/{}") for method in ("GET", "DELETE")),
         *((method, "/v1/people/{}/link") for method in ("POST", "DELETE")),
@@ -68,13 +63,9 @@ def test_another_spelling_of_a_route_gives_no_more_rights(scoped, path):
 @pytest.mark.parametrize(
     ("status", "sent"),
     [
-        (400, ["Bearer decide", "Bearer everything"]),
-        (400, ["Bearer everything", "Bearer decide"]),
-        (401, ["Bearer decide, Bearer everything"]),
-        (401, ["Bearer Everything"]),
-        (401, ["Bearer\teverything"]),
-        (401, ["Basic everything"]),
-        (401, []),
+        *((400, ["Bearer decide", "Bearer everything"][::step]) for step in (1, -1)),
+        *((401, [f"{start}everything"]) for start in ("Bearer decide, Bearer ", "Bearer\t", "Basic ")),
+        *((401, sent) for sent in (["Bearer Everything"], [])),
         (200, ["bearer everything"]),
     ],
 )

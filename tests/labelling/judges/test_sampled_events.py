@@ -23,12 +23,8 @@ def stream(name, texts, domain="coding", events=None, of=lambda index: index):
         Step(event=event, candidates=tuple(Candidate(proposal=text) for text in said)) for event, said in texts.items()
     )
     number = events or max(texts) + 1
-    return Stream(
-        id=name,
-        events=tuple(Event(time=10.0 * i, text=f"{name}: event {of(i)}") for i in range(number)),
-        steps=steps,
-        domain=domain,
-    )
+    shown = tuple(Event(time=10.0 * i, text=f"{name}: event {of(i)}") for i in range(number))
+    return Stream(id=name, events=shown, steps=steps, domain=domain)
 
 
 ONE = [stream("s", {0: [None], 1: ["tea", "tea"], 2: ["milk"], 3: [None]})]
@@ -68,17 +64,11 @@ def test_other_histories_and_systems_without_a_common_event_are_refused():
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(0, 5), st.data())
 def test_a_sample_is_proportional_by_domain_and_seeded(sizes, seed, data):
-    streams = [
-        stream(
-            f"{domain}-{part}",
-            {event: ["a", "b", "c"] for event in range(part, size, 2)},
-            domain=f"d{domain}",
-            events=9,
-        )
-        for domain, size in enumerate(sizes)
-        for part in (0, 1)
-        if part < size
-    ]
+    def part_of(domain, part, size):
+        texts = {event: ["a", "b", "c"] for event in range(part, size, 2)}
+        return stream(f"{domain}-{part}", texts, domain=f"d{domain}", events=9)
+
+    streams = [part_of(domain, i, size) for domain, size in enumerate(sizes) for i in (0, 1) if i < size]
     events = common_events({"one": streams}, 4)
     count = data.draw(st.integers(1, len(events)))
     drawn = draw_events(events, count, seed)
@@ -101,12 +91,10 @@ def test_neither_the_order_of_systems_nor_of_their_texts_shows():
     """Over many events, each of two systems' texts comes first about as often, whichever is named first."""
 
     def saying(words):
-        return [
-            map_steps(
-                one, lambda step: dataclasses.replace(step, candidates=(Candidate(proposal=f"{words} {step.event}"),))
-            )
-            for one in bare(labelled(40))
-        ]
+        def proposing(step):
+            return dataclasses.replace(step, candidates=(Candidate(proposal=f"{words} {step.event}"),))
+
+        return [map_steps(one, proposing) for one in bare(labelled(40))]
 
     systems = {"a": saying("Always first in the alphabet"), "z": saying("Zuletzt")}
     events = common_events(systems, 40)

@@ -52,12 +52,8 @@ def verdicts(judge, streams):
 def test_error_rates_are_those_stated_and_judges_err_apart(streams):
     truth = verdicts(SimulatedJudge(streams), streams)
     texts = [question.text for stream in bare(streams) for question in questions(stream, MOST_EVENTS)]
-    labels = [
-        label
-        for stream in streams
-        for step in stream.steps
-        for label in (step.y_need == 0, step.candidates[0].y_accept == 1)
-    ]
+    steps = [step for stream in streams for step in stream.steps]
+    labels = [label for step in steps for label in (step.y_need == 0, step.candidates[0].y_accept == 1)]
     first = dict(zip(reversed(texts), reversed(labels), strict=True))  # equal texts are one question
     assert len(first) > 0.9 * len(texts)
     np.testing.assert_array_equal(truth, [first[text] for text in texts])
@@ -118,17 +114,9 @@ def test_silence_and_proposals_have_the_same_truth_in_both_forms_and_before_the_
 
 def test_judges_err_at_the_stated_rates_about_proposals_in_the_published_form(streams, forms):
     judges = SimulatedJudge(streams), SimulatedJudge(streams, sensitivity=0.8, specificity=0.6, seed=7)
-    truth, found = (
-        np.array(
-            [
-                said_of(judge, forms, stream, step.event, text)["official"]
-                for stream in streams
-                for step in stream.steps
-                for text in (None, f"Sort out {subject(stream, step.event)}")
-            ]
-        )
-        for judge in judges
-    )
+    places = [(stream, step.event) for stream in streams for step in stream.steps]
+    asked = [(*place, text) for place in places for text in (None, f"Sort out {subject(*place)}")]
+    truth, found = (np.array([said_of(judge, forms, *one)["official"] for one in asked]) for judge in judges)
     assert found[truth].mean() == pytest.approx(0.8, abs=4 * np.sqrt(0.16 / truth.sum()))
     assert found[~truth].mean() == pytest.approx(0.4, abs=4 * np.sqrt(0.24 / (~truth).sum()))
 

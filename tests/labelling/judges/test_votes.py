@@ -12,43 +12,18 @@ from prism_jax.labelling.judges.votes import Vote, VotesError, prompts_in, read_
 from prism_jax.runtime.files import writing
 
 GOOD = {
-    "stream": "s",
-    "step": 0,
-    "candidate": None,
-    "judge": "a",
-    "question": "0" * 64,
-    "verdict": True,
-    "problem": None,
-    "model": "m-1",
-    "request": "f" * 64,
+    **{"stream": "s", "step": 0, "candidate": None, "judge": "a", "question": "0" * 64, "prompt": "official 0123"},
+    **{"verdict": True, "problem": None, "model": "m-1", "request": "f" * 64, "cost": 0.5},
     "time": "2025-01-02T03:04:05+00:00",
-    "cost": 0.5,
-    "prompt": "official 0123",
 }
 texts = st.text(st.characters(exclude_categories=("Cs",)), min_size=1).filter(str.strip)
 digests = st.text("0123456789abcdef", min_size=64, max_size=64)
-votes = st.builds(
-    Vote,
-    stream=texts,
-    step=st.integers(0, 10**6),
-    candidate=st.none() | st.integers(0, 10**6),
-    judge=texts,
-    question=digests,
-    verdict=st.booleans(),
-    model=st.none() | texts,
-    request=st.none() | digests,
-    prompt=texts,
-    cost=st.floats(0, allow_nan=False, allow_infinity=False),
-) | st.builds(
-    Vote,
-    stream=texts,
-    step=st.just(0),
-    candidate=st.none(),
-    judge=texts,
-    question=digests,
-    verdict=st.none(),
-    problem=texts,
-)
+numbers = st.integers(0, 10**6)
+about = {"stream": texts, "step": numbers, "candidate": st.none() | numbers, "judge": texts, "question": digests}
+asked = {"model": st.none() | texts, "request": st.none() | digests, "prompt": texts}
+costs = st.floats(0, allow_nan=False, allow_infinity=False)
+given_verdicts = st.builds(Vote, verdict=st.booleans(), cost=costs, **about, **asked)
+votes = given_verdicts | st.builds(Vote, verdict=st.none(), problem=texts, **about)
 
 
 @given(st.lists(votes, unique_by=lambda vote: vote.key))

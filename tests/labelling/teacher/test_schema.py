@@ -39,24 +39,19 @@ def test_a_valid_answer_is_read():
 
 
 @pytest.mark.parametrize(
-    ("changes", "place"),
+    ("key", "value", "place"),
     [
-        ({"p_need": 1.2}, "p_need"),
-        ({"p_need": "likely"}, "p_need"),
-        ({"p_need": None}, "p_need"),
-        ({"p_accept": [0.5]}, "p_accept"),
-        ({"p_accept": [0.5, 0.5, 0.5]}, "p_accept"),
-        ({"p_accept": 0.5}, "p_accept"),
-        ({"risk": " \n"}, "risk"),
-        ({"risk": "x" * 401}, "risk"),
-        ({"response": RESPONSE | {"Thoughts": ""}}, "response.Thoughts"),
-        ({"response": {key: "x" for key in RESPONSE_KEYS[:3]}}, "response.Response"),
-        ({"reasoning": "First I think that ..."}, "reasoning"),
+        *(("p_need", value, "p_need") for value in (1.2, "likely", None)),
+        *(("p_accept", value, "p_accept") for value in ([0.5], [0.5, 0.5, 0.5], 0.5)),
+        *(("risk", value, "risk") for value in (" \n", "x" * 401)),
+        ("response", RESPONSE | {"Thoughts": ""}, "response.Thoughts"),
+        ("response", {key: "x" for key in RESPONSE_KEYS[:3]}, "response.Response"),
+        ("reasoning", "First I think that ...", "reasoning"),
     ],
 )
-def test_a_wrong_answer_is_refused_by_name(changes, place):
+def test_a_wrong_answer_is_refused_by_name(key, value, place):
     with pytest.raises(pydantic.ValidationError) as caught:
-        answer_to(Slow, 2).model_validate_json(json.dumps(slow(**changes)))
+        answer_to(Slow, 2).model_validate_json(json.dumps(slow(**{key: value})))
     assert ".".join(map(str, caught.value.errors()[0]["loc"])).startswith(place)
 
 
