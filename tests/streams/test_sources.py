@@ -29,12 +29,6 @@ def test_an_empty_source_means_the_official_archive(tmp_path, monkeypatch, sourc
     assert len(splits.train) + len(splits.calibration) + len(splits.test) == 12
 
 
-@pytest.mark.parametrize(("name", "source"), [("simulator", ""), ("jsonl", "x.jsonl")])
-def test_constant_offers_need_judgements_of_every_offer(name, source):
-    with pytest.raises(ValueError, match=rf"^candidates: found 'constant' with name = '{name}', expected 'listed'"):
-        DataConfig(name=name, source=source, candidates="constant")
-
-
 @pytest.mark.parametrize("kind", ["missing", "file"])
 def test_a_source_that_is_no_directory_says_what_it_should_hold(tmp_path, kind):
     source = tmp_path / "source"
@@ -66,11 +60,6 @@ def test_the_default_sizes_of_the_quickstart_draw_one_range_of_streams():
 @given(*[st.tuples(st.sampled_from(sorted(SIMULATED)), st.integers(0, MOST_STREAMS - 1))] * 2)
 def test_no_two_places_draw_the_same_simulated_stream(one, other):
     assert (simulated_index(*one) == simulated_index(*other)) == (one == other)
-
-
-def test_a_split_that_would_reach_into_another_is_refused():
-    with pytest.raises(ValueError, match="test_streams: found 1000000001, expected at most 1000000000"):
-        DataConfig(test_streams=MOST_STREAMS + 1)
 
 
 @pytest.fixture
@@ -127,9 +116,23 @@ def test_one_curated_file_for_all_splits_is_an_error_that_says_how_to_give_three
         ({"train_source": "a", "test_source": "b"}, "calibration_source: found none beside train_source, expected a"),
         ({"name": "simulator", "test_source": "b"}, "test_source: found 'b' with name = 'simulator', expected 'jsonl'"),
         ({"name": "simulator", "source": "b"}, "source: found 'b' with name = 'simulator', expected none, or name = "),
+        # Constant offers need judgements of every offer.
+        (
+            {"source": "a", "candidates": "constant"},
+            "candidates: found 'constant' with name = 'jsonl', expected 'listed'",
+        ),
+        (
+            {"name": "simulator", "candidates": "constant"},
+            "candidates: found 'constant' with name = 'simulator', expected",
+        ),
+        # One more stream would be one of another split.
+        (
+            {"name": "simulator", "test_streams": MOST_STREAMS + 1},
+            "test_streams: found 1000000001, expected at most 1000",
+        ),
     ],
 )
-def test_sources_are_one_file_or_three(given, message):
+def test_what_cannot_be_loaded_is_refused(given, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
         DataConfig(**{"name": "jsonl", **given})
 

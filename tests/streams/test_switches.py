@@ -103,9 +103,3 @@ def test_the_fields_are_functions_of_the_visible_texts(count):
             results |= {words.split()[-1] for words in chain} if count == 2 else set(" ".join(chain).split())
     names = {name for names in switches.SETTINGS.values() for name in names}
     assert results == {"mends"} | (names if count == 3 else {"breaks"})
-
-
-@pytest.mark.parametrize("count", [1, 4])
-def test_invalid_settings_are_named(count):
-    with pytest.raises(ValueError, match=rf"^switches: found {count}, expected 2 or 3$"):
-        SimulatorConfig(population="switches", switches=count)
