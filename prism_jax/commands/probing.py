@@ -25,6 +25,8 @@ from prism_jax.streams.sources import load_splits
 from prism_jax.streams.splits import Splits
 from prism_jax.streams.stream_columns import offer_columns
 from prism_jax.streams.summary import summarise
+from prism_jax.training import fingerprints
+from prism_jax.training.workdir import Workdir
 
 SPLITS = ("train", "calibration", "test")
 
@@ -54,10 +56,11 @@ def train_and_evaluate_probe(
     if config.states.weights or expect_digest is not None:
         check_export(config.states.weights, expect_digest)
     splits = load_splits(config.data, config.simulator)
+    streams = {name: fingerprints.of_streams(getattr(splits, name)) for name in SPLITS}
     states = describe_states(config.states) if config.states.weights else None
     if not shown_only:
         check_shown("data", _labels_table(splits, config.data.fold))
-    _write_config(config, workdir)
+    _claim(Workdir(workdir), config, streams)
     data = {name: _words_and_states(getattr(splits, name), config, workdir) for name in SPLITS}
     probe = _fitted(data["train"], config, workdir / "probe", states)
     rows = [
@@ -118,24 +121,24 @@ def _words_and_states(streams: Sequence[Stream], config: ProbeConfig, workdir: e
     ]
 
 
-def _write_config(config: ProbeConfig, workdir: epath.Path) -> None:
-    """Writes config.json and run.json; an existing config.json must hold the same config."""
-    path = workdir / "config.json"
+def _claim(workdir: Workdir, config: ProbeConfig, streams: dict[str, str]) -> None:
+    """Writes the files that make a folder the run's; in one of an earlier run, config and streams must be the same."""
+    path = workdir.config
     if path.exists():
         earlier = from_config_dict(ProbeConfig, read_object(path, "prism_jax.probe", ConfigError), f"{path}: config")
         if earlier != config:
             raise ConfigError(f"{path}: found a run of another config, expected this one; choose another --workdir")
-        return
-    workdir.mkdir(parents=True, exist_ok=True)
+        return fingerprints.check(workdir, streams)
+    workdir.path.mkdir(parents=True, exist_ok=True)
     write_json(path, to_dict(config))
-    write_json(workdir / "run.json", provenance())
+    write_json(workdir.fingerprints, streams)
+    write_json(workdir.provenance, provenance())
 
 
 def _facts(config: ProbeConfig, splits: Splits) -> dict[str, str]:
     """Describes probe and data, for the terminal and the report."""
-    source = config.data.source or ("the official archive" if config.data.name == "proactivebench" else "built in")
     return {
         "probe": f"words and states of {config.states.weights}" if config.states.weights else "words",
-        "data": f"{config.data.name} ({source})",
+        "data": str(config.data),
         **{name: str(summarise(getattr(splits, name))["all"]) for name in SPLITS},
     }

@@ -104,6 +104,11 @@ class DataConfig:
         """The files or the folder that streams are read from; empty for what is simulated or downloaded."""
         return tuple(filter(None, (self.source, *(getattr(self, name) for name in SOURCES))))
 
+    def __str__(self) -> str:
+        """Returns where streams come from, for the terminal and the report."""
+        places = {"simulator": "built in", "proactivebench": self.source or "the official archive"}
+        return f"{self.name} ({places.get(self.name, ', '.join(self.paths))})"
+
 
 def expect_sources(data: DataConfig) -> None:
     """Checks, before anything is read, that `DataConfig.paths` are there; FileNotFoundError in one line."""

@@ -83,10 +83,8 @@ class Run:
         data = self.config.data
         need = {"proactivebench": f"{data.need}: {NEED[data.need]}", "simulator": "drawn with the true p_need"}
         names = ["train", *["validation"] * bool(self.splits.validation), "calibration", "test"]
-        places = {"simulator": "the built-in simulator", "proactivebench": data.source or "the official archive"}
-        source = places.get(data.name, ", ".join(data.paths))
         return {
-            "data": f"{data.name} ({source})",
+            "data": str(data),
             "need": need.get(data.name, "taken from the labels of the file"),
             "p_need": P_NEED[self.config.loss.need_target],
             **self._idle_trigger(),

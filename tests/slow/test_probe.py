@@ -51,7 +51,7 @@ def weights(tmp_path_factory, simulated):
 
 def test_a_run_leaves_the_files_of_a_students_run(finished):
     names = {"config.json", "run.json", "probe", "scores.parquet", "calibration.json", "evaluation.json", "gate.json"}
-    assert {path.name for path in finished.iterdir()} == {*names, "report.html"}
+    assert {path.name for path in finished.iterdir()} == {*names, "fingerprints.json", "report.html"}
     scores = read_scores(finished / "scores.parquet")
     assert set(scores.split) == {"calibration", "test"}
     assert scores.p_both_true is not None
