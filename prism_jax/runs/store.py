@@ -112,7 +112,8 @@ def _digest(config: RunConfig) -> str:
     tree = to_dict(config)
     for place in MAY_DIFFER:
         section, name = place.split(".")
-        del tree[section][name]
+        if name != "keep_best" or not tree[section][name]:  # which decides what checkpoint is scored
+            del tree[section][name]
     if not config.lora.rank:
         del tree["lora"]  # so that folders keep the names that they had before there were adapters
     if not config.data.without_domain:

@@ -28,6 +28,9 @@ def test_a_training_is_named_by_all_that_changes_its_result(tmp_path):
     longer = dataclasses.replace(config, training=dataclasses.replace(config.training, steps=5))
     others = [store.place("student", other) for other in (of_seed(config, 1), longer)]
     assert len({place, store.place("other", config), *others}) == 4
+    validated = dataclasses.replace(config, data=dataclasses.replace(config.data, validation=0.5))
+    best = dataclasses.replace(validated, training=dataclasses.replace(config.training, keep_best=1))
+    assert store.place("student", best) != store.place("student", validated)  # another checkpoint is scored
 
 
 def test_a_second_stage_is_named_by_its_first_stage_and_not_by_where_that_lies():
