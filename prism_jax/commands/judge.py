@@ -65,6 +65,7 @@ def main() -> None:
     if options.page_out is not None:
         return write_page(options.flag_values_dict(), most_events)
     if options.human and options.votes is None:
+        check_together("ask c_fa c_fn out scores scores_out against dry_run workers with human: --votes, too")
         return show_people(options.flag_values_dict(), most_events)
     if missing := [f"--{name}" for name in ("config", "streams", "votes") if options[name].value is None]:
         raise ValueError(f"{', '.join(missing)}: found no value, expected one (see --help)")

@@ -24,6 +24,7 @@ calibrate --labels=l --out=o --model=x --key=K -> --key: found it without what i
 calibrate --labels=l --out=o --decisions=http://h --decision_model=m --model=x -> --model: found it with --decisions
 judge --streams=s.jsonl --page_out=p.html --out=o.jsonl -> --out: found it with
 judge --streams=s.jsonl --sample=3 --votes=v.jsonl -> --sample: found it with
+judge --streams=s.jsonl --human=v.jsonl --out=o.jsonl -> --out: found it with --human, expected --votes, too
 label --out=out -> --streams: found no value, expected streams to label, or --agent with --source
 label --out=out --agent --source=x -> --agent: expected it with --config, the endpoint to prompt, and --source or
 label --out=out --source=x --streams=y -> --source: found it without --agent, expected --streams
