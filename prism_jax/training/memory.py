@@ -72,7 +72,7 @@ def on_device(tree: Any) -> int:
 
 
 def device_memory(device: jax.Device) -> int:
-    """Bytes of memory that JAX may use on a device; 0 if unknown. CPU devices share the machine's memory equally."""
+    """Bytes of memory that JAX may use on a device of this process; 0 if unknown. CPU devices share the machine's."""
     if device.platform == "cpu":
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // len(jax.local_devices(backend="cpu"))
     return (device.memory_stats() or {}).get("bytes_limit", 0)
@@ -234,7 +234,7 @@ def fitted(shape: StepShape, platform: str, limit: int) -> StepShape:
 
 def fitted_here(shape: StepShape) -> StepShape:
     """The step with the policy that fits the devices of its mesh, which are present (`fitted`)."""
-    return fitted(shape, platform(), device_memory(shape.mesh.devices.flat[0]))
+    return fitted(shape, platform(), device_memory(shape.mesh.local_devices[0]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -301,7 +301,7 @@ def plan_memory(shape: StepShape, limit: int = 0, *, compiled: bool = True) -> M
     present = compiler != "cpu" or not limit
     where = platform() if present else "cuda"
     attention = attention_path(shape.student, where)
-    limit = limit or device_memory(shape.mesh.devices.flat[0])
+    limit = limit or device_memory(shape.mesh.local_devices[0])
     shape = fitted(shape, where, limit)
     return MemoryPlan(
         persistent=persistent(shape),

@@ -2,7 +2,10 @@
 
 import dataclasses
 import functools
+import types
 
+import jax
+import numpy as np
 import pytest
 import tiny
 import tiny_step
@@ -147,3 +150,16 @@ def test_a_step_is_fitted_to_its_own_devices(memory, remat, monkeypatch):
     assert resolved.slots == tiny_step.slots(remat=remat)
     assert fitted_here(resolved).slots == resolved.slots  # once chosen, it stays
     assert make_step(resolved)
+
+
+@pytest.mark.parametrize("ask", [fitted_here, plan_memory])
+def test_the_memory_that_counts_is_that_of_a_device_of_this_process(ask, monkeypatch):
+    """A device of another process does not tell its own."""
+
+    def stop(device):
+        raise tiny.StoppedError(device)
+
+    monkeypatch.setattr(memory_module, "device_memory", stop)
+    mesh = types.SimpleNamespace(devices=np.array(jax.devices()), local_devices=["own"])
+    with pytest.raises(tiny.StoppedError, match=r"^own$"):
+        ask(types.SimpleNamespace(mesh=mesh, student=tiny.CONFIG.student))
