@@ -16,6 +16,10 @@ set -euo pipefail
 # SLURM runs a copy of this script from another folder.
 source "${SLURM_SUBMIT_DIR:-$(dirname "$0")/..}/launch/common.sh"
 
+# Without this JAX gives each process under SLURM a single device, as if there were one process per GPU.
+export JAX_LOCAL_DEVICE_IDS=${JAX_LOCAL_DEVICE_IDS:-0,1,2,3,4,5,6,7}
+# srun does not take over the number of processors of the job.
+export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-32}
 nodes=${SLURM_JOB_NUM_NODES:-2}
 # A word that bash could evaluate inside $(( )) must not get there.
 [[ $nodes =~ ^[0-9]+$ ]] || { echo "error: SLURM_JOB_NUM_NODES: found '$nodes', expected a whole number" >&2; exit 1; }

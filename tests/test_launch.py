@@ -109,9 +109,9 @@ def test_slurm_evaluates_nothing_inside_an_environment_variable(root, tmp_path):
 @pytest.mark.parametrize(("status", "called"), [(75, ["requeue 7"]), (1, []), (0, [])])
 def test_slurm_requeues_a_run_that_the_end_of_its_time_interrupted(root, tmp_path, status, called):
     """Other errors end the job with their own status."""
-    log = tmp_path / "log"
+    log, environment = tmp_path / "log", tmp_path / "environment"
     programs = {
-        "srun": f'case "$*" in *--check*) ;; *) exit {status} ;; esac',
+        "srun": f'env > "{environment}"; case "$*" in *--check*) ;; *) exit {status} ;; esac',
         "scontrol": f'echo "$*" >> "{log}"',
         "python": "true",
     }
@@ -122,6 +122,9 @@ def test_slurm_requeues_a_run_that_the_end_of_its_time_interrupted(root, tmp_pat
     done = launch(root, "slurm.sh", ("--workdir=a",), DRY_RUN="", SLURM_JOB_ID="7", PATH=path)
     assert (log.read_text().splitlines() if log.exists() else []) == called
     assert done.returncode == (1 if status == 1 else 0), done.stderr
+    # All GPUs of a node, which JAX would divide among as many processes, and all processors, as the job has them.
+    told = environment.read_text().splitlines()
+    assert {"JAX_LOCAL_DEVICE_IDS=0,1,2,3,4,5,6,7", "SRUN_CPUS_PER_TASK=32"} <= {*told}
 
 
 @pytest.mark.parametrize(
