@@ -105,9 +105,10 @@ def _mesh(config: MeshConfig) -> Mesh:
 
 
 def check_processes(mesh: Mesh, processes: int) -> None:
-    """Raises ValueError if parameters are sharded across CPU processes, in which collectives would deadlock.
+    """Raises ValueError for a mesh that so many processes cannot share.
 
-    The collectives of a step run in no fixed order there.
+    Each loads rows of its own, so that no row may be split between two. Nor may parameters be sharded across CPU
+    processes: the collectives of a step run in no fixed order there, and would deadlock.
     """
     sharded = {name: size for name, size in mesh.shape.items() if name != "data" and size > 1}
     if processes > 1 and sharded and mesh.devices.flat[0].platform == "cpu":
@@ -115,6 +116,11 @@ def check_processes(mesh: Mesh, processes: int) -> None:
         raise ValueError(
             f"mesh.{name}: found {size} on {processes} CPU processes, expected 1: CPU processes can shard a batch "
             "(mesh.data), but not parameters"
+        )
+    if (rows := mesh.shape["data"] * mesh.shape["fsdp"]) % processes:
+        raise ValueError(
+            f"mesh.tensor: found {mesh.shape['tensor']} with data x fsdp = {rows} on {processes} processes, expected "
+            "data x fsdp to be a multiple of the processes, each of which loads rows of its own"
         )
 
 

@@ -1,5 +1,7 @@
 """Which meshes may span several CPU processes."""
 
+import types
+
 import jax
 import numpy as np
 import pytest
@@ -23,3 +25,12 @@ def test_parameters_are_not_sharded_between_cpu_processes(axis):
 
 def test_cpu_processes_can_shard_a_batch():
     check_processes(mesh(data=2), 2)
+
+
+def test_no_row_is_split_between_processes():
+    """Each would load other rows for it, which both would take for the same."""
+    gpu = types.SimpleNamespace(platform="gpu")
+    gpus = types.SimpleNamespace(shape={"data": 1, "fsdp": 4, "tensor": 2}, devices=np.array([gpu]))
+    check_processes(gpus, 4)
+    with pytest.raises(ValueError, match=r"^mesh\.tensor: found 2 with data x fsdp = 4 on 8 processes, expected"):
+        check_processes(gpus, 8)
