@@ -135,7 +135,7 @@ def test_whatever_fails_in_the_hook_withholds(send, server, session):
 def test_every_text_is_taken_and_a_clock_that_stays_behind_is_an_outage(send, server, session):
     ahead = {"stream": session, "time": 1e10, "p_need": 1.0, "p_accept": 0.9}
     assert server.ask("/v1/decide", ahead)[0] == 200
-    texts = ("null", "", "\ud83d", "Tea? ☕", "x" * 200_000)
+    texts = ("null", "", "\ud83d", "Tea? ☕", "☕" * 500_000)
     messages = [message(text, f"{session}:texts") for text in texts]
     (*taken, late), _ = send([{"url": server.url, "p_accept": 0.9}, *messages, message("Now?", session)])
     assert taken == [None] * len(texts)
