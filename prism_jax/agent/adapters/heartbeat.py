@@ -67,13 +67,13 @@ class Heartbeat:
     def _became(self, offer: str, outcome: str, time: float | None) -> bool:
         stream, made = self._open[offer]
         now = max(clock.time(), made) if time is None else time  # a clock may jump back
+        done = gone = False
         try:
             done = self._client.outcome(stream, offer, outcome, now)
-        except ClientError:  # it has another outcome already, or is gone with its stream
-            done = False
-        else:
-            if not done:  # the next call says it again
-                return False
+        except ClientError as error:  # it has another outcome already, or is gone with its stream
+            gone = error.status in (409, 422)
+        if not (done or gone):  # the next call says it again
+            return False
         del self._open[offer]
         self._closed[offer] = None
         if len(self._closed) > MOST_CLOSED:

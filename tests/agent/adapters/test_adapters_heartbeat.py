@@ -40,10 +40,11 @@ def test_a_reply_accepts_a_dismissal_dismisses_and_silence_is_ignored_after_the_
     assert not beats.reply("beat", time=170.0)
 
 
-def test_an_outcome_that_did_not_reach_the_server_is_said_again(beats, client, nowhere, records):
+def test_an_outcome_that_did_not_reach_the_server_is_said_again(beats, client, nowhere, answering, records):
     beats.wake("again", "Now?", time=0.0, p_accept=0.9)
-    beats._client = Client(nowhere)
-    beats.settle(200.0)
+    for away in (nowhere, answering(401, {"error": {"message": "found no valid bearer token"}})):
+        beats._client = Client(away)
+        beats.settle(200.0)
     beats._client = client
     beats.settle(300.0)
     beats.settle(400.0)
