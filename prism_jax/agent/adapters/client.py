@@ -67,10 +67,11 @@ class Wire:
     def post(self, path: str, body: Mapping[str, Any] | list[Any], headers: dict[str, str]) -> Any:
         """The answer; OutageError where there is none, ClientError where the request is refused."""
         connection = self._connect()
+        sent = json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass")  # escapes would be far longer
         try:
             connection.connect()
             with _within(self._seconds, connection.sock):
-                connection.request("POST", self._path + path, json.dumps(body).encode(), {**self._headers, **headers})
+                connection.request("POST", self._path + path, sent, {**self._headers, **headers})
                 answer = connection.getresponse()
                 status, content = answer.status, answer.read()
         except (OSError, http.client.HTTPException) as error:

@@ -95,6 +95,8 @@ def test_what_the_server_refuses_raises_and_names_it(client, server, answering):
             asked.ask("bad", "Now?", p_accept=0.5, **more)
     with pytest.raises(ClientError, match="status 422: offer"):
         client.outcome("bad", "bad/77", "accepted")
+    with pytest.raises(ClientError, match="status 422: body: "):
+        client.ask("\ud83d", "Now?", p_accept=0.5)
     for url in ("localhost:8000", "ftp://host", "http://"):
         with pytest.raises(ValueError, match="url: found"):
             Client(url)
@@ -139,9 +141,9 @@ def test_a_time_that_came_too_late_is_taken_anew_and_a_clock_that_stays_behind_i
 
 
 def test_texts_and_keys_are_sent_in_a_form_that_the_server_takes(client, records):
-    for i, text in enumerate(["null", " ", "\ud83d", "x" * 2_000_000, "Tea? ☕"]):
+    for i, text in enumerate(["null", " ", "\ud83d", "🍵" * 2_000_000, "Tea? ☕"]):
         assert client.ask("texts", text, p_accept=0.9, key=text, time=float(i)).offer == f"texts/{i}"
-    assert [one["candidate"][:9] for one in records("texts")] == ['"null"', '" "', "?", "x" * 9, "Tea? ☕"]
+    assert [one["candidate"][:9] for one in records("texts")] == ['"null"', '" "', "?", "🍵" * 9, "Tea? ☕"]
     assert as_text("NULL") == '"NULL"' and as_text("nullify") == "nullify"
     assert as_key("call_1") == "call_1" and len(as_key("é")) == len(as_key("k" * 256)) == len(as_key("a\nb")) == 64
     assert message_of({"text": "Hi"}) == "Hi" and message_of({}) == ""
