@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 from collections.abc import Callable
 from typing import Any
@@ -24,9 +25,9 @@ class OwnerActor(Owner):
     """An owner that is an actor."""
 
     async def leave(self) -> None:
-        """Ends the process after a while."""
-        await self.stop()
+        """Ends the process after a while, until which it answers that it has nothing."""
         await asyncio.sleep(LINGER)
+        await self.stop()
         ray.actor.exit_actor()
 
 
@@ -78,9 +79,10 @@ class Directory:
             kept, left = self._owners[:count], self._owners[count:]
             new: list[Actor] = []
             try:
-                for _ in range(count - len(kept)):
-                    new.append(self._made())
-                await asyncio.gather(*(owner.call("start") for owner in new))
+                async with asyncio.timeout(START_SECONDS):
+                    for _ in range(count - len(kept)):
+                        new.append(self._made())
+                    await asyncio.gather(*(owner.call("start") for owner in new))
             except BaseException:
                 for owner in new:
                     ray.kill(owner.actor)
@@ -88,7 +90,8 @@ class Directory:
             # Those who had partitions let them go first, so that nobody waits for a lease to end.
             old = [owner.call("own", self._share(i, count)) for i, owner in enumerate(kept)]
             await asyncio.gather(*map(_tried, [*old, *(owner.call("own", range(0)) for owner in left)]))
-            await asyncio.gather(*(owner.call("own", self._share(i, count)) for i, owner in enumerate(new, len(kept))))
+            begun = [owner.call("own", self._share(i, count)) for i, owner in enumerate(new, len(kept))]
+            await asyncio.gather(*map(_tried, begun))
             self._owners = kept + new
             self._generation += 1
             for owner in left:
@@ -175,7 +178,7 @@ def start_owners(
         )
     try:
         ray.get(actor.scale.remote(owners), timeout=START_SECONDS)
-    except ray.exceptions.GetTimeoutError:
+    except TimeoutError:  # here, or of the directory
         free = {name: number for name, number in ray.available_resources().items() if name in ("CPU", "GPU")}
         raise ValueError(
             f"--owners: found no room for {owners} within {START_SECONDS:g} s (free: {free}), expected "
@@ -192,8 +195,9 @@ def stop_owners(folder: epath.PathLike) -> bool:
         actor: Any = ray.get_actor(name_of(folder), NAMESPACE)
     except ValueError:
         return False
-    handles: tuple[Handle, ...] = ray.get(actor.owners.remote()).handles
-    ray.get(actor.scale.remote(0))
+    handles: tuple[Handle, ...] = ray.get(actor.owners.remote(), timeout=ANSWER_SECONDS).handles
+    with contextlib.suppress(ray.exceptions.RayError):  # what is not given back is free when its lease ends
+        ray.get(actor.scale.remote(0), timeout=START_SECONDS + ANSWER_SECONDS)  # which may wait for owners that load
     for handle in handles:
         if isinstance(handle, Actor):
             ray.kill(handle.actor)

@@ -3,6 +3,7 @@
 import asyncio
 import pickle
 import random
+from unittest import mock
 
 import pytest
 from batches import PEOPLE, SETTINGS, holding, in_memory, plain, requests
@@ -11,13 +12,14 @@ from fake_reader import FakeReader, exported
 from prism_jax.agent.ledger import RefusedError
 from prism_jax.agent.records import OfferOutcome
 from prism_jax.agent.state.durable import ConflictError, Events
+from prism_jax.agent.state.owned_file import StaleError
 from prism_jax.agent.state.reading import Cursor
 from prism_jax.agent.steps import Observation
 from prism_jax.streams import Candidate, Event
 
 pytest.importorskip("fastapi", reason="the server is that of the extra `serve`")
 from prism_jax.agent.service import form
-from prism_jax.agent.service.agents import DECIDE, EVENTS, QUESTIONS, Agents, Asked, Models, forget
+from prism_jax.agent.service.agents import DECIDE, EVENTS, QUESTIONS, Agents, Asked, Models, forget, whose
 from prism_jax.agent.service.answering import Answering
 from prism_jax.agent.service.divided import DividedDoor, LostError, Owner, Owners
 from prism_jax.agent.service.http import ApiError
@@ -292,3 +294,60 @@ def test_a_new_owner_without_an_answer_does_not_keep_the_directory_from_others(m
 
     asyncio.run(lost())
     assert len(killed) == 2
+
+
+def test_an_owner_that_leaves_says_so_meanwhile(monkeypatch, tmp_path):
+    cluster = pytest.importorskip("prism_jax.agent.service.cluster", reason="Ray is that of the extra `cluster`")
+    monkeypatch.setattr(cluster.ray.actor, "exit_actor", lambda: None)
+
+    async def work(together):
+        owner = cluster.OwnerActor(together.load, tmp_path, 100)
+        await owner.start()
+        leaving = asyncio.ensure_future(owner.leave())
+        await asyncio.sleep(0)
+        with pytest.raises(StaleError):
+            await asyncio.wait_for(owner.ask(Asked(TENANT, DECIDE, whose("s"))), 5)
+        leaving.cancel()
+        await owner.stop()
+
+    run(tmp_path, work)
+
+
+def test_owners_that_do_not_load_keep_nobody_waiting(monkeypatch):
+    cluster = pytest.importorskip("prism_jax.agent.service.cluster", reason="Ray is that of the extra `cluster`")
+    killed, calls = [], []
+    monkeypatch.setattr(cluster.ray, "kill", killed.append)
+    monkeypatch.setattr(cluster, "START_SECONDS", 0.01)
+
+    class Silent:
+        actor = "its actor"
+
+        async def call(self, method, *_):
+            calls.append(method)
+            await asyncio.sleep(3600)
+
+    async def scaled():
+        directory = cluster.Directory(None, "state", 1, PARTITIONS, {}, "")
+        directory._made = Silent
+        tried = asyncio.ensure_future(directory.scale(2))
+        assert (await asyncio.wait([tried], timeout=5))[0]
+        assert isinstance(tried.exception(), TimeoutError) and not directory._changing.locked()
+
+    asyncio.run(scaled())
+    assert (killed, calls) == (["its actor"] * 2, ["start"] * 2)
+
+
+def test_owners_end_although_their_directory_gives_no_answer(monkeypatch):
+    cluster = pytest.importorskip("prism_jax.agent.service.cluster", reason="Ray is that of the extra `cluster`")
+    killed, directory = [], mock.Mock()
+    found = {directory.owners.remote(): Owners(1, (cluster.Actor("owner"),))}
+
+    def get(asked, timeout):
+        assert timeout < 1000
+        if asked not in found:
+            raise cluster.ray.exceptions.GetTimeoutError
+        return found[asked]
+
+    for name, stub in (("get_actor", lambda *_: directory), ("get", get), ("kill", killed.append)):
+        monkeypatch.setattr(cluster.ray, name, stub)
+    assert cluster.stop_owners("state") and killed == ["owner", directory]
