@@ -213,7 +213,7 @@ class Fake:
 
 
 LLAMA = """
-import sys, time
+import os, sys
 import xllamacpp
 
 params = xllamacpp.CommonParams()
@@ -227,7 +227,8 @@ if sys.argv[5] == "exact":
     params.flash_attn_type = type(params.flash_attn_type).LLAMA_FLASH_ATTN_TYPE_DISABLED
 server = xllamacpp.Server(params)
 print("ready", flush=True)
-time.sleep(3600)
+sys.stdin.read()  # which ends with whoever started it
+os._exit(0)
 """
 
 
@@ -235,8 +236,9 @@ time.sleep(3600)
 def running(command, port, **settings):
     """A server that answers at /health when it is ready; yields its process, which the caller may kill."""
     environment = os.environ | settings
+    nowhere = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment, start_new_session=True
+        command, stdin=subprocess.PIPE, env=environment, start_new_session=True, **nowhere
     ) as process:
         try:
             for _ in range(3000):

@@ -16,7 +16,7 @@ import time
 
 import numpy as np
 import pytest
-from engines import CONTEXT, Fake, export, llama_server, log_odds_of, lowest_blocks, vllm_server
+from engines import CONTEXT, LLAMA, Fake, export, llama_server, log_odds_of, lowest_blocks, vllm_server
 from etils import epath
 from scipy.special import expit
 
@@ -374,6 +374,14 @@ def test_a_server_without_a_state_asks_the_engine_too(folder, template, start, s
     maps = read_exported(folder).maps
     assert answer.p_need == pytest.approx(apply_map(maps["need_fast"], expit(wanted[0])))
     assert list(answer.p_accept.values()) == pytest.approx(apply_map(maps["accept_fast"], expit(np.array(wanted[1:]))))
+
+
+def test_llama_cpp_ends_with_who_started_it(tmp_path):
+    """Also where that was killed, which closes what its server reads."""
+    (tmp_path / "xllamacpp.py").write_text("from unittest.mock import MagicMock\nServer = CommonParams = MagicMock()\n")
+    command = [sys.executable, "-c", LLAMA, "model.gguf", "1", "1", "1", "usual"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, env={"PYTHONPATH": str(tmp_path)}, timeout=30, text=True)
+    assert done.returncode == 0
 
 
 @pytest.fixture(scope="module")
