@@ -131,7 +131,7 @@ def test_a_value_that_is_not_finite_stops_the_run_and_the_error_names_step_term_
 
 @pytest.mark.slow
 def test_training_lowers_every_term(tmp_path):
-    _, this = job(tmp_path, tiny.with_training(steps=40, batch=12, checkpoint_every=40))
+    _, this = job(tmp_path, tiny.with_training(steps=24, checkpoint_every=24))
     this(progress=False)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     for term in ("need", "accept", "response", "loss"):
