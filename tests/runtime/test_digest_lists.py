@@ -43,34 +43,17 @@ def edit(change):
     return apply
 
 
+CHANGED, MORE = "found a missing, changed or unlisted file", "found a file that digests.json does not list"
 CHANGES = {
-    "another byte": (
-        lambda f: (f / "config.json").write_text("other"),
-        "config.json: found a missing, changed or unlisted file",
-    ),
-    "in a folder": (lambda f: (f / "inner/tokenizer.json").write_text(""), "inner/tokenizer.json: found a missing, ch"),
-    "a lost file": (
-        lambda f: (f / "model.safetensors").unlink(),
-        "model.safetensors: found a missing, changed or unlisted file",
-    ),
-    "a device": (
-        lambda f: link(f / "config.json", "/dev/zero"),
-        "config.json: found a missing, changed or unlisted file",
-    ),
-    "a file more": (
-        lambda f: (f / "vocab.json").write_text("{}"),
-        "vocab.json: found a file that digests.json does not",
-    ),
-    "a weight more": (
-        lambda f: (f / "inner/x.safetensors").write_text(""),
-        "inner/x.safetensors: found a file that dig",
-    ),
-    "a folder more": (lambda f: link(f / "again", "."), "again: found a file that digests.json does not list"),
-    "a shorter list": (edit(lambda d: d.pop("model.safetensors")), "model.safetensors: found a file that digests.json"),
-    "a longer list": (
-        edit(lambda d: d.update({"x.json": "0" * 64})),
-        "x.json: found a missing, changed or unlisted file",
-    ),
+    "another byte": (lambda f: (f / "config.json").write_text("other"), f"config.json: {CHANGED}"),
+    "in a folder": (lambda f: (f / "inner/tokenizer.json").write_text(""), f"inner/tokenizer.json: {CHANGED}"),
+    "a lost file": (lambda f: (f / "model.safetensors").unlink(), f"model.safetensors: {CHANGED}"),
+    "a device": (lambda f: link(f / "config.json", "/dev/zero"), f"config.json: {CHANGED}"),
+    "a file more": (lambda f: (f / "vocab.json").write_text("{}"), f"vocab.json: {MORE}"),
+    "a weight more": (lambda f: (f / "inner/x.safetensors").write_text(""), f"inner/x.safetensors: {MORE}"),
+    "a folder more": (lambda f: link(f / "again", "."), f"again: {MORE}"),
+    "a shorter list": (edit(lambda d: d.pop("model.safetensors")), f"model.safetensors: {MORE}"),
+    "a longer list": (edit(lambda d: d.update({"x.json": "0" * 64})), f"x.json: {CHANGED}"),
     "no digest": (
         edit(lambda d: d.update({"config.json": 7})),
         "digests.json: config.json: found 7, expected a digest",

@@ -53,9 +53,10 @@ NO_FILES = {
 }
 
 
-@pytest.mark.parametrize(
-    "read", [read_bounded, lambda path: list(read_lines(path)), lambda path: read_object(path, "x")]
-)
+READERS = [read_bounded, lambda path: list(read_lines(path)), lambda path: read_object(path, "x")]
+
+
+@pytest.mark.parametrize("read", READERS)
 @pytest.mark.parametrize("kind", NO_FILES)
 def test_what_is_no_regular_file_is_refused_unread(tmp_path, kind, read):
     make, found = NO_FILES[kind]
@@ -85,7 +86,7 @@ def test_links_in_a_circle_are_refused(tmp_path):
         read_bounded(tmp_path / "it")
 
 
-@pytest.mark.parametrize("read", [read_bounded, lambda path: list(read_lines(path))])
+@pytest.mark.parametrize("read", READERS)
 def test_an_enormous_file_is_refused_unread(tmp_path, read):
     sparse(2**40)(tmp_path / "it")
     with pytest.raises(JsonError, match=r"more than 67108864 bytes"):

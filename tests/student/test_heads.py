@@ -50,9 +50,7 @@ def with_gradients(function, *settings):
     return jax.jit(jax.value_and_grad(function, argnums=(0, 1, 3)))
 
 
-@pytest.mark.parametrize(
-    ("chunk", "dynamic"), [(1, False), (5, False), (8, False), (TOKENS, False), (100, False), (5, True)]
-)
+@pytest.mark.parametrize(("chunk", "dynamic"), [*((chunk, False) for chunk in (1, 5, 8, TOKENS, 100)), (5, True)])
 @settings(max_examples=10)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_chunked_equals_whole(chunk, dynamic, seed):

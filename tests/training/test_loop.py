@@ -102,16 +102,6 @@ def test_a_warning_reports_a_log_that_is_ahead_of_the_newest_checkpoint(tmp_path
 
 
 @pytest.mark.slow
-def test_the_same_seed_gives_the_same_run_and_another_does_not(tmp_path):
-    files = []
-    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        _, this = job(tmp_path / name, tiny.with_training(steps=2, seed=seed))
-        this(progress=False)
-        files.append((tmp_path / name / "metrics.jsonl").read_bytes())
-    assert files[0] == files[1] != files[2]
-
-
-@pytest.mark.slow
 def test_a_value_that_is_not_finite_stops_the_run_and_the_error_names_step_term_and_streams(tmp_path):
     config = dataclasses.replace(
         tiny.with_training(learning_rate=1e30, warmup=0.0, clip=1e30),
