@@ -26,3 +26,11 @@ def next_logits(model, params, ids, room):
     """The logits after `ids`, padded to `room` tokens, so that one shape compiles once; what is right is not seen."""
     tokens = np.array([ids + [0] * (room - len(ids))], np.int32)
     return np.array(_all_logits(model, params, tokens))[0, len(ids) - 1]
+
+
+def trunk(template, events):
+    """The ids of the system message and of events."""
+    ids = template.system()
+    for before, event in zip((None, *events), events, strict=False):
+        ids += template.event(event, before)
+    return ids

@@ -15,6 +15,7 @@ import pytest
 import safetensors.numpy
 import scipy.special
 from etils import epath
+from full_pass import trunk
 from jax.experimental.compilation_cache import compilation_cache
 from student_sizes import small
 from test_score_command import run as score
@@ -135,12 +136,8 @@ def test_the_page_reads_the_scores_table_with_transformers(exported, monkeypatch
 
 def decisions_in_ids(template, stream):
     """The token ids up to both slots of every decision, as the template of training makes them."""
-    trunk, before, trunks = template.system(), None, []
-    for event in stream.events:
-        trunk, before = trunk + template.event(event, before), event
-        trunks.append(trunk)
     for step in stream.steps:
-        need = trunks[step.event] + template.head()
+        need = trunk(template, stream.events[: step.event + 1]) + template.head()
         yield from ((need, need + template.leaf(candidate)) for candidate in step.candidates)
 
 

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from full_pass import trunk
 from offers import make_stream
 from safetensors.numpy import load_file
 from student_sizes import small
@@ -50,10 +51,7 @@ def test_an_offer_has_the_states_of_its_own_conversation(reader, read):
     """As a plain causal sequence through a model of as many blocks as were read, for the offer that is furthest in."""
     *_, alone = decisions(STREAM)
     template, step = reader.template, alone.steps[0]
-    ids = template.system()
-    for before, event in zip((None, *alone.events), alone.events, strict=False):
-        ids += template.event(event, before)
-    ids += template.head()
+    ids = trunk(template, alone.events) + template.head()
     leaf, text = template.leaf(step.candidates[0]), template.tokenizer.encode(f" {step.candidates[0].text}")
     start = len(ids) + next(i for i in range(len(leaf)) if leaf[i : i + len(text)] == text)
     tokens = jnp.array([[*ids, *leaf]])

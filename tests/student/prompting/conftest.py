@@ -2,6 +2,7 @@
 
 import jax
 import pytest
+from packed_streams import make_bushy
 
 from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.qwen3 import Qwen3, Tree, take
@@ -29,3 +30,9 @@ def slots(model, params, template):
         return *answers, take(hidden, batch.response_source)
 
     return jax.jit(read, static_argnums=(1, 2))
+
+
+@pytest.fixture(scope="session")
+def bushy():
+    """A stream whose steps have up to three candidates."""
+    return make_bushy()

@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+from full_pass import trunk
 from hypothesis import strategies as st
 
 from prism_jax.streams import Candidate, Event, Step, Stream
@@ -88,9 +89,6 @@ def head(step, template):
 def sequence(stream, template):
     """Ids of one decision: up to the need slot, up to the accept slot, and all of them with the response if any."""
     (step,) = stream.steps
-    ids = template.system()
-    for before, event in zip((None, *stream.events), stream.events[: step.event + 1], strict=False):
-        ids += template.event(event, before)
-    need = [*ids, *head(step, template)]
+    need = [*trunk(template, stream.events[: step.event + 1]), *head(step, template)]
     accept = [*need, *template.leaf(step.candidates[0])]
     return need, accept, [*accept, *written_response(step.candidates[0], template)]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from packed_streams import event_lengths, make_bushy, sequence, streams, supervised_streams, written_response
+from packed_streams import event_lengths, sequence, streams, supervised_streams, written_response
 
 from prism_jax.streams import Event
 from prism_jax.student.attention import no_branches
@@ -159,11 +159,6 @@ def field_places(single, need, template):
         place += len(name)
         yield from range(place - 1, place + len(text) - 1)
         place += len(text)
-
-
-@pytest.fixture(scope="module")
-def bushy():
-    return make_bushy()
 
 
 def test_a_slot_reads_its_past_its_head_and_its_leaf_and_nothing_else(bushy, template, model, params):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from packed_streams import event_lengths, make_bushy, sequence, streams
+from packed_streams import event_lengths, sequence, streams
 from real_checkout import CHECKOUT, needs_checkout
 
 from prism_jax.streams import Candidate, Event, Step, Stream
@@ -16,11 +16,6 @@ from prism_jax.student.prompting.template import PromptConfig, Template, make_to
 
 CONTEXT = 4096
 SIZE = Sizes(trunk=128, branches=384, window=192, steps=3, candidates=9, responses=128)
-
-
-@pytest.fixture(scope="module")
-def bushy():
-    return make_bushy()
 
 
 def one_step(**fields):

@@ -2,6 +2,7 @@ import dataclasses
 import json
 
 import pytest
+from full_pass import trunk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,14 +23,6 @@ from prism_jax.student.prompting.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 END = "<|im_end|>\n"
 OPENING = "<|im_start|>assistant\n<think>\n\n</think>\n\n"
-
-
-def trunk(template, events):
-    """Ids of the system message and of every event."""
-    ids = template.system()
-    for before, event in zip((None, *events), events, strict=False):
-        ids += template.event(event, before)
-    return ids
 
 
 def make_events(*texts, gap=5.0):

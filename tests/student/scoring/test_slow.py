@@ -6,7 +6,7 @@ import json
 import jax
 import numpy as np
 import pytest
-from full_pass import next_logits
+from full_pass import next_logits, trunk
 
 from prism_jax.scores import Scores
 from prism_jax.streams import RESPONSE_KEYS
@@ -50,14 +50,6 @@ def thought(writer, streams):
     return write_fields(writer, streams, context=2048, limit=LIMIT)
 
 
-def trunk_of(template, stream, step):
-    events = stream.events[: step.event + 1]
-    ids = template.system()
-    for before, event in zip((None, *events), events, strict=False):
-        ids += template.event(event, before)
-    return ids
-
-
 @pytest.mark.slow
 def test_fields_are_short_lines_that_differ(thought, template):
     texts = set()
@@ -78,7 +70,7 @@ def test_the_first_field_is_greedy_on_what_the_step_sees(model, params, template
     allowed = over_tokens(LINE, template.tokenizer, model.config.vocab_size).after[0] <= LIMIT - 1
     for stream in thought[:3]:
         for step in stream.steps[::2]:
-            ids = [*trunk_of(template, stream, step), *template.opening(), *template.field_names()[0]]
+            ids = [*trunk(template, stream.events[: step.event + 1]), *template.opening(), *template.field_names()[0]]
             logits = np.where(allowed, next_logits(model, params, ids, 320), -np.inf)
             best = template.tokenizer.decode([int(logits.argmax())])
             assert f" {step.rationale['if_silent']}".lstrip().startswith(best.strip())
@@ -90,7 +82,7 @@ def test_slow_signals_are_read_after_the_fields(model, params, template, student
     for stream in thought[:2]:
         for number, step in enumerate(stream.steps):
             fields = template.slow(step.rationale)
-            head = [*trunk_of(template, stream, step), *template.opening()]
+            head = [*trunk(template, stream.events[: step.event + 1]), *template.opening()]
             head += [token for field in fields for token in (*field.name, *field.text)] + template.need()
             z = next_logits(model, params, head, 320)
             p_need = 1 / (1 + np.exp(z[template.no] - z[template.yes]))
