@@ -113,6 +113,16 @@ def test_a_forgotten_stream_begins_again(model, params, template):
     assert reader.history("a") == reader.history("b")
 
 
+def test_the_time_since_the_event_before_is_read(model, params, template):
+    """A stream's own last event counts, whatever other streams do in between."""
+    reader, other = live(model, params, template), Event(time=9e5, text="Starts.")
+    for name, later in (("soon", 10.0), ("late", 7200.0)):
+        reader.observe([(name, Event(time=0.0, text="Starts."), (Candidate(),))])
+        reader.observe([(f"{name} other", other, (Candidate(),))])
+        reader.observe([(name, Event(time=later, text="Stops."), (Candidate(),))])
+    assert reader.history("soon") != reader.history("late")
+
+
 def test_an_event_that_does_not_fit_changes_nothing(model, params, template):
     reader, offers = live(model, params, template), (Candidate(),)
     reader.observe([("a", Event(time=0.0, text="Starts."), offers)])
