@@ -25,12 +25,19 @@ from prism_jax.streams import Candidate, Event
 
 POPULATION = Population(0.8, -0.2, 0.9, 0.02)
 TWO = (Candidate(text="Tea?"), Candidate(text="Coffee?"))
+STATED = Prediction("ann", 0.5, 0.5, 0.4)
+START = (0.0,) * alarm.COMPONENTS
+"""An alarm before the first answer."""
 
 
 def agent_with(population=POPULATION, people=None, **point):
     point = OperatingPoint(**{"policy": "static", "margin": 0.0, **point})
     settings = AgentSettings(Terms(point), people=people or PeopleSettings())
     return Agent(FakeReader(), exported(point=point), settings, in_mind(settings.people, population))
+
+
+def alarm_of(people):
+    return people.of("ann").person("ann").alarm
 
 
 def event(n):
@@ -162,8 +169,7 @@ def test_the_alarm_of_a_person_rings_when_answers_contradict_what_was_stated():
     along = alarm.along(np.full(60, 0.7), np.zeros(60), np.zeros(60, int), 0.4)
     assert alarm.log_martingale(np.array(stubborn.person("ann").alarm)) == pytest.approx(along[-1])
     assert rang_at == int(np.argmax(along >= np.log(2 / 0.1)))  # the first person's level is alpha / 2
-    assert len(people.rang) == 1
-    assert people.alarms().rang == (1,)
+    assert len(people.rang) == 1 and people.alarms().rang == (1,)
     assert people.alarms().log_product == pytest.approx(along[-1])
 
 
@@ -177,7 +183,7 @@ def test_overlapping_offers_with_quick_refusals_ring_no_alarm():
             for offer, _ in both:
                 people.offered("ann", offer)
             for offer, accepted in sorted(both, key=lambda one: one[1]):
-                people.learn(offer, Prediction("ann", 0.5, 0.5, 0.4), "accepted" if accepted else "dismissed", float(n))
+                people.learn(offer, STATED, "accepted" if accepted else "dismissed", float(n))
         rang += bool(people.rang)
         assert people.of("ann").person("ann").answers == 120
     assert rang <= 1  # the level of the first person is 0.025; where the first answers were bet on, 9 of 20 rang
@@ -185,26 +191,25 @@ def test_overlapping_offers_with_quick_refusals_ring_no_alarm():
 
 def test_an_offer_whose_stream_has_ended_is_not_waited_for():
     people = in_mind(None, POPULATION)
-    people.offered("ann", "s/1")
-    people.offered("ann", "t/5")
-    people.learn("t/5", Prediction("ann", 0.5, 0.5, 0.4), "accepted", 1.0)
-    assert people.of("ann").person("ann").alarm == (0.0,) * alarm.COMPONENTS
-    people.withdrawn("t/5", Prediction("ann", 0.5, 0.5, 0.4))
-    assert people.of("ann").person("ann").alarm == (0.0,) * alarm.COMPONENTS
-    people.withdrawn("s/1", Prediction("ann", 0.5, 0.5, 0.4))
-    lost = people.of("ann").person("ann")
-    assert lost.alarm == pytest.approx(alarm.withdraw(alarm.start(), 0.5, 0.4))
-    assert lost.answers == 1
-    answer(people, "t/6", Prediction("ann", 0.5, 0.5, 0.4), "accepted")
-    assert people.of("ann").person("ann").alarm == pytest.approx(alarm.update(np.array(lost.alarm), 0.5, 1.0, 0.4))
+    for offer in ("s/1", "t/5"):
+        people.offered("ann", offer)
+    people.learn("t/5", STATED, "accepted", 1.0)
+    assert alarm_of(people) == START
+    people.withdrawn("t/5", STATED)
+    assert alarm_of(people) == START
+    people.withdrawn("s/1", STATED)
+    lost = alarm_of(people)
+    assert lost == pytest.approx(alarm.withdraw(alarm.start(), 0.5, 0.4)) and people.known("ann").answers == 1
+    answer(people, "t/6", STATED, "accepted")
+    assert alarm_of(people) == pytest.approx(alarm.update(np.array(lost), 0.5, 1.0, 0.4))
 
 
 def test_an_offer_is_withdrawn_once_though_it_is_read_again():
-    people, stated = in_mind(None, POPULATION), Prediction("ann", 0.5, 0.5, 0.4)
+    people = in_mind(None, POPULATION)
     for _ in range(2):
         people.offered("ann", "s/1")
-        people.withdrawn("s/1", stated)
-        assert people.of("ann").person("ann").alarm == pytest.approx(alarm.withdraw(alarm.start(), 0.5, 0.4))
+        people.withdrawn("s/1", STATED)
+        assert alarm_of(people) == pytest.approx(alarm.withdraw(alarm.start(), 0.5, 0.4))
     assert people.of("ann").person("ann").answers == 0
 
 
@@ -214,9 +219,8 @@ def test_a_forgotten_stream_withdraws_its_open_offers(is_kept, tmp_path):
     point = OperatingPoint(policy="always", margin=0.0)
     settings = AgentSettings(Terms(point))
     with store_of_one(tmp_path, POPULATION) as store:
-        agent = (
-            KeptAgent(FakeReader(), exported(point=point), store, settings) if is_kept else agent_with(policy="always")
-        )
+        kept = KeptAgent(FakeReader(), exported(point=point), store, settings)
+        agent = kept if is_kept else agent_with(policy="always")
         found = agent.observe("s", event(0), TWO, person="ann")
         agent.forget("s")
         assert agent.people.of("ann").waits_for("ann") is None
@@ -225,7 +229,7 @@ def test_a_forgotten_stream_withdraws_its_open_offers(is_kept, tmp_path):
     assert person.alarm == pytest.approx(expected)
     assert sum(person.alarm) < 0
     with store_of_one(tmp_path) as store:
-        assert store.of("ann").people.person("ann").alarm == (person.alarm if is_kept else (0.0,) * alarm.COMPONENTS)
+        assert store.of("ann").people.person("ann").alarm == (person.alarm if is_kept else START)
 
 
 @pytest.mark.slow
@@ -233,14 +237,14 @@ def test_refusals_that_end_the_stream_ring_no_alarm():
     """Half of the refusals of offers that are calibrated at 1/2; were these free, the alarms of 34 of 40 would ring."""
     rng, rang = np.random.default_rng(0), 0
     for _ in range(40):
-        people, stated = in_mind(None, Population(1.0, 0.0, 0.01, 0.0)), Prediction("ann", 0.5, 0.5, 0.4)
+        people = in_mind(None, Population(1.0, 0.0, 0.01, 0.0))
         for n in range(200):
             people.offered("ann", f"s{n}/0")
             accepted = rng.random() < 0.5
             if not accepted and rng.random() < 0.5:
-                people.withdrawn(f"s{n}/0", stated)
+                people.withdrawn(f"s{n}/0", STATED)
             else:
-                people.learn(f"s{n}/0", stated, "accepted" if accepted else "dismissed", float(n))
+                people.learn(f"s{n}/0", STATED, "accepted" if accepted else "dismissed", float(n))
         rang += bool(people.rang)
     assert rang <= 1
 
@@ -261,9 +265,9 @@ def test_answers_of_a_deleted_person_that_are_read_again_count_once_in_the_produ
     people = in_mind(None, POPULATION)
     for turn in range(3):
         for n in range(30):
-            answer(people, f"ann/{n}", Prediction("ann", 0.5, 0.5, 0.4), "dismissed")
+            answer(people, f"ann/{n}", STATED, "dismissed")
         assert people.of("ann").person("ann").number == turn + 1
-        before = alarm.log_martingale(np.array(people.of("ann").person("ann").alarm))
+        before = alarm.log_martingale(np.array(alarm_of(people)))
         assert people.alarms().log_product == pytest.approx(before) and before > 1
         people.of("ann").forget("ann")
     assert people.alarms().log_product == 0
@@ -297,7 +301,7 @@ def test_an_answer_that_cannot_be_kept_changes_nothing(monkeypatch):
     monkeypatch.setattr(agent.people.of("ann"), "learn", learn)
     agent.outcome("s", found.offer, "accepted", 1.0)
     assert agent.people.known("ann").answers == 1
-    assert agent.people.of("ann").person("ann").alarm != (0.0,) * alarm.COMPONENTS
+    assert alarm_of(agent.people) != START
 
 
 def test_recalibration_follows_everybody_and_is_kept():
@@ -320,8 +324,7 @@ def test_a_deleted_persons_records_leave_the_file(tmp_path):
     kept = [line for line in lines if b"rare name" not in line]
     assert remove_person(records, names[0]) == len(lines) - len(kept) > 5
     assert target.read_bytes() == b"".join(kept)
-    assert records.is_symlink()
-    assert not (tmp_path / ".elsewhere.erasing").exists()
+    assert records.is_symlink() and not (tmp_path / ".elsewhere.erasing").exists()
     assert remove_person(records, names[0]) == 0
     file = RecordsFile(records, iter(kept))
     with pytest.raises(ValueError, match="found another agent writing to it"):

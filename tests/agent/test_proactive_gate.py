@@ -23,22 +23,16 @@ def allowed(p_need, p_accept, c_fa, c_fn):
     return peer.decide([floor], peer.EvaluateInput(user, candidate, now), {}).allowed
 
 
-def test_the_gate_agrees_with_the_utility_floor_on_random_inputs():
+@pytest.mark.parametrize(("policy", "count"), [("dynamic", 10_000), ("static", 500)])
+def test_the_gate_agrees_with_the_utility_floor_on_random_inputs(policy, count):
+    """Without a need, the floor is the static policy."""
     rng = np.random.default_rng(0)
-    p_need, p_accept = rng.random((2, 10_000))
-    c_fa, c_fn = 10.0 ** rng.uniform(-2, 2, (2, 10_000))
-    ours = gate.decide(p_need, p_accept, c_fa, c_fn)
-    theirs = [allowed(*row) for row in np.stack([p_need, p_accept, c_fa, c_fn], axis=1).tolist()]
-    assert ours.tolist() == theirs
-    assert 1000 < ours.sum() < 9000
-
-
-def test_without_a_need_the_floor_is_the_static_policy():
-    rng = np.random.default_rng(1)
-    p_accept = rng.random(500)
-    ours = gate.decide(rng.random(500), p_accept, 1.0, 2.0, "static")
-    assert ours.tolist() == [allowed(None, p, 1.0, 2.0) for p in p_accept.tolist()]
-    assert POLICIES["static"].deployable
+    p_need, p_accept = rng.random((2, count))
+    c_fa, c_fn = 10.0 ** rng.uniform(-2, 2, (2, count))
+    ours = gate.decide(p_need, p_accept, c_fa, c_fn, policy)
+    rows = np.stack([p_need, p_accept, c_fa, c_fn], axis=1).tolist()
+    assert ours.tolist() == [allowed(None if policy == "static" else row[0], *row[1:]) for row in rows]
+    assert 0.1 < ours.mean() < 0.9 and POLICIES[policy].deployable
 
 
 def test_they_differ_only_where_no_offer_can_be_needed_or_taken():
