@@ -26,6 +26,23 @@ def served(start, clock):
     return start(clock=clock)
 
 
+@pytest.fixture
+def anyio_backend():
+    """What runs tests that are coroutines."""
+    return "asyncio"
+
+
+@pytest.fixture
+async def together(tmp_path):
+    """Three owners of partitions in this process."""
+    from test_divided import Together
+
+    together = Together(tmp_path)
+    await together.scale(3)
+    yield together
+    await together.stop()
+
+
 @pytest.fixture(scope="module")
 def untouched(tmp_path_factory):
     """A server for requests that change nothing."""

@@ -16,7 +16,7 @@ from prism_jax.streams import Event
 
 pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
 from served import Stateful
-from test_divided import all_of, event, run, to
+from test_divided import all_of, event, to
 from visitor import answered, offer_of, records, stated
 
 from prism_jax.agent.service.agents import DECIDE, EVENTS, Agents, Asked, Models, claim, delete_stream, expire
@@ -60,56 +60,52 @@ def test_a_persons_stream_is_refused_and_stays(served):
     assert served.ask("/v1/streams/s?person=ada", method="DELETE")[0] == 422
 
 
-def test_a_stream_is_deleted_at_its_owner_and_new_at_every_door(tmp_path):
-    async def work(together):
-        one, two = together.door(), together.door()
+@pytest.mark.anyio
+async def test_a_stream_is_deleted_at_its_owner_and_new_at_every_door(together):
+    one, two = together.door(), together.door()
 
-        async def delete(door, stream):
-            return await delete_stream(stream, lambda visit: door.ask(Asked(TENANT, DECIDE, visit)))
+    async def delete(door, stream):
+        return await delete_stream(stream, lambda visit: door.ask(Asked(TENANT, DECIDE, visit)))
 
-        for number in range(12):
-            await one.ask(to(event(0, f"canary {number}")))
-            await two.ask(to(event(1, f"canary {number}")))
-        await one.ask(to(event(0, "ada's", "ada")))
-        assert await delete(two, "canary 0") == 1 and await delete(one, "canary 0") == 0
-        with pytest.raises(RefusedError, match="no such offer"):
-            await one.ask(Asked(TENANT, EVENTS, OfferOutcome("canary 0", "canary 0/0", "accepted", 9.0)))
-        (answer,) = await one.ask(to(event(0, "canary 0", "eve")))
-        assert (answer["id"], answer["person"]) == ("canary 0/0", "eve"), "whatever this door remembers"
-        for door, stream in ((one, "ada's"), (two, "canary 0")):
-            with pytest.raises(ApiError, match="DELETE /v1/people/NAME") as refused:
-                await delete(door, stream)
-            assert refused.value.status == 409
-        for number in range(1, 12):
-            assert await delete(one, f"canary {number}") == 1
-        (answer,) = await two.ask(to(event(0, "canary 1")))
-        assert answer["id"] == "canary 1/0"
-        return await all_of(one)
-
-    found = run(tmp_path, work)
-    assert sorted(one["stream"] for one in found) == ["ada's", "canary 0", "canary 1"]
-    assert not holding(tmp_path, b"canary 5")
+    for number in range(12):
+        await one.ask(to(event(0, f"canary {number}")))
+        await two.ask(to(event(1, f"canary {number}")))
+    await one.ask(to(event(0, "ada's", "ada")))
+    assert await delete(two, "canary 0") == 1 and await delete(one, "canary 0") == 0
+    with pytest.raises(RefusedError, match="no such offer"):
+        await one.ask(Asked(TENANT, EVENTS, OfferOutcome("canary 0", "canary 0/0", "accepted", 9.0)))
+    (answer,) = await one.ask(to(event(0, "canary 0", "eve")))
+    assert (answer["id"], answer["person"]) == ("canary 0/0", "eve"), "whatever this door remembers"
+    for door, stream in ((one, "ada's"), (two, "canary 0")):
+        with pytest.raises(ApiError, match="DELETE /v1/people/NAME") as refused:
+            await delete(door, stream)
+        assert refused.value.status == 409
+    for number in range(1, 12):
+        assert await delete(one, f"canary {number}") == 1
+    (answer,) = await two.ask(to(event(0, "canary 1")))
+    assert answer["id"] == "canary 1/0"
+    assert sorted(record["stream"] for record in await all_of(one)) == ["ada's", "canary 0", "canary 1"]
+    await together.stop()
+    assert not holding(together.folder, b"canary 5")
 
 
-def test_a_claim_of_which_nothing_came_goes_with_its_stream_and_a_newer_one_stays(tmp_path):
-    async def work(together):
-        door = together.door()
-        claimed = claim("canary", None, "canary-person")._replace(alone="canary")
-        assert await door.ask(Asked(TENANT, DECIDE, claimed)) and holding(tmp_path)
-        assert await delete_stream("canary", lambda visit: door.ask(Asked(TENANT, DECIDE, visit))) == 0
-        assert holding(tmp_path) == []
+@pytest.mark.anyio
+async def test_a_claim_of_which_nothing_came_goes_with_its_stream_and_a_newer_one_stays(together):
+    door = together.door()
+    claimed = claim("canary", None, "canary-person")._replace(alone="canary")
+    assert await door.ask(Asked(TENANT, DECIDE, claimed)) and holding(together.folder)
+    assert await delete_stream("canary", lambda visit: door.ask(Asked(TENANT, DECIDE, visit))) == 0
+    assert holding(together.folder) == []
 
-        async def overtaken(visit):
-            answer = await door.ask(Asked(TENANT, DECIDE, visit))
-            await door.ask(to(event(0, "s", "ada")))
-            return answer
+    async def overtaken(visit):
+        answer = await door.ask(Asked(TENANT, DECIDE, visit))
+        await door.ask(to(event(0, "s", "ada")))
+        return answer
 
-        with pytest.raises(ApiError, match="said anew meanwhile") as refused:
-            await delete_stream("s", overtaken)
-        assert refused.value.status == 503
-        assert (await door.ask(to(event(1, "s"))))[0]["person"] == "ada"
-
-    run(tmp_path, work)
+    with pytest.raises(ApiError, match="said anew meanwhile") as refused:
+        await delete_stream("s", overtaken)
+    assert refused.value.status == 503
+    assert (await door.ask(to(event(1, "s"))))[0]["person"] == "ada"
 
 
 def test_over_http_what_is_left_of_a_deletion_is_no_200_and_cursors_and_damage_are_named(tmp_path, start):

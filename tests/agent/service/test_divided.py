@@ -25,6 +25,7 @@ from prism_jax.agent.service.divided import DividedDoor, LostError, Owner, Owner
 from prism_jax.agent.service.http import ApiError
 from prism_jax.agent.service.tokens import TENANT
 
+pytestmark = pytest.mark.anyio
 PARTITIONS = 12
 
 
@@ -80,6 +81,7 @@ class Together:
     async def stop(self):
         for one in self.handles:
             await one.owner.stop()
+        self.handles = []
 
 
 def event(number, stream, person=None, **more):
@@ -99,61 +101,40 @@ async def all_of(door):
             return found
 
 
-def run(folder, work):
-    async def whole():
-        together = Together(folder)
-        await together.scale(3)
-        try:
-            return await work(together)
-        finally:
-            await together.stop()
-
-    return asyncio.run(whole())
-
-
-def test_owners_that_come_and_go_record_together_what_one_agent_records(tmp_path):
+async def test_owners_that_come_and_go_record_together_what_one_agent_records(together):
     batches = list(requests(25))
-
-    async def work(together):
-        doors = [together.door(), together.door()]
-        draw = random.Random(2)
-        for i, batch in enumerate(batches):
-            if i % 6 == 5:
-                await together.scale(draw.choice([1, 2, 3, 5]))
-            for request in batch:
-                try:
-                    await draw.choice(doors).ask(to(request))
-                except (RefusedError, ConflictError):
-                    assert isinstance(request, OfferOutcome)
-        first, second = [await all_of(door) for door in doors]
-        assert sorted(map(str, first)) == sorted(map(str, second))
-        newest = [(await door.newest(TENANT)).numbers for door in doors]
-        assert newest[0] == newest[1] and len(newest[0]) >= 3
-        return first
-
-    found = run(tmp_path, work)
+    doors = [together.door(), together.door()]
+    draw = random.Random(2)
+    for i, batch in enumerate(batches):
+        if i % 6 == 5:
+            await together.scale(draw.choice([1, 2, 3, 5]))
+        for request in batch:
+            try:
+                await draw.choice(doors).ask(to(request))
+            except (RefusedError, ConflictError):
+                assert isinstance(request, OfferOutcome)
+    first, second = [await all_of(door) for door in doors]
+    assert sorted(map(str, first)) == sorted(map(str, second))
+    newest = [(await door.newest(TENANT)).numbers for door in doors]
+    assert newest[0] == newest[1] and len(newest[0]) >= 3
     expected = in_memory(batches)
     for stream in PEOPLE:
-        assert [plain(one) for one in found if one["stream"] == stream] == expected[stream]
+        assert [plain(one) for one in first if one["stream"] == stream] == expected[stream]
 
 
-def test_questions_about_streams_of_their_own_have_the_same_answers_at_every_door(tmp_path):
+async def test_questions_about_streams_of_their_own_have_the_same_answers_at_every_door(together):
     """A stream that grows is always the same owner's; nothing is kept."""
     events = tuple(Event(time=float(number), text=f"event {number}") for number in range(4))
     questions = [form.Asked(events[: count + 1], (Candidate(), Candidate(text="Tea?"))) for count in range(4)]
-
-    async def work(together):
-        asked = []
-        for number, one in enumerate(together.handles):
-            own = one.owner.ask
-            one.owner.ask = lambda item, own=own, number=number: asked.append(number) or own(item)
-        for door in (together.door(), together.door()):
-            answers = [await door.ask(Asked(TENANT, QUESTIONS, one)) for one in questions]
-            assert answers == Answering(FakeReader(slow=True), exported()).answer(questions)
-        assert len(asked) == 8 and len(set(asked)) == 1
-        return await all_of(door)
-
-    assert run(tmp_path, work) == []
+    asked = []
+    for number, one in enumerate(together.handles):
+        own = one.owner.ask
+        one.owner.ask = lambda item, own=own, number=number: asked.append(number) or own(item)
+    for door in (together.door(), together.door()):
+        answers = [await door.ask(Asked(TENANT, QUESTIONS, one)) for one in questions]
+        assert answers == Answering(FakeReader(slow=True), exported()).answer(questions)
+    assert len(asked) == 8 and len(set(asked)) == 1
+    assert await all_of(door) == []
 
 
 def test_an_error_of_an_owner_comes_to_another_process_as_it_was():
@@ -161,117 +142,98 @@ def test_an_error_of_an_owner_comes_to_another_process_as_it_was():
     assert (error.status, str(error), error.param, error.code) == (503, "the model gave no answer", None, "late")
 
 
-def test_what_is_refused_binds_nobody(tmp_path):
-    async def work(together):
-        one, two = together.door(), together.door()
-        with pytest.raises(RefusedError, match="no such offer"):
-            await one.ask(to(OfferOutcome("s", "s/0", "accepted", 1.0)))
-        with pytest.raises(RefusedError, match="unknown key"):
-            await one.ask(to(event(0, "s", "ada", costs={"wrong": 1.0})))
-        (answer,) = await two.ask(to(event(0, "s", "bob")))
-        assert answer["person"] == "bob"
-        with pytest.raises(RefusedError, match="another person than before"):
-            await one.ask(to(event(1, "s", "ada")))
-        assert [(await door.ask(to(event(2, "s"))))[0]["person"] for door in (one, two)] == ["bob", "bob"]
-        await one.ask(to(event(0, "nobodys")))
-        with pytest.raises(RefusedError, match="another person than before"):
-            await two.ask(to(event(1, "nobodys", "ada")))
-        return await all_of(one)
-
-    assert len(run(tmp_path, work)) == 4
+async def test_what_is_refused_binds_nobody(together):
+    one, two = together.door(), together.door()
+    with pytest.raises(RefusedError, match="no such offer"):
+        await one.ask(to(OfferOutcome("s", "s/0", "accepted", 1.0)))
+    with pytest.raises(RefusedError, match="unknown key"):
+        await one.ask(to(event(0, "s", "ada", costs={"wrong": 1.0})))
+    (answer,) = await two.ask(to(event(0, "s", "bob")))
+    assert answer["person"] == "bob"
+    with pytest.raises(RefusedError, match="another person than before"):
+        await one.ask(to(event(1, "s", "ada")))
+    assert [(await door.ask(to(event(2, "s"))))[0]["person"] for door in (one, two)] == ["bob", "bob"]
+    await one.ask(to(event(0, "nobodys")))
+    with pytest.raises(RefusedError, match="another person than before"):
+        await two.ask(to(event(1, "nobodys", "ada")))
+    assert len(await all_of(one)) == 4
 
 
-def test_a_person_who_is_deleted_at_one_door_is_new_at_another(tmp_path):
-    async def work(together):
-        one, two = together.door(), together.door()
-        await one.ask(to(event(0, "s", "eve")))
-        await two.ask(to(event(1, "s", "eve")))
-        assert await two.ask(Asked(TENANT, DECIDE, forget("eve"))) == 1
-        (again,) = await one.ask(to(event(0, "s", "eve")))  # what this door remembers no longer holds
-        assert again["id"] == "s/0"
-        await two.ask(Asked(TENANT, DECIDE, forget("eve")))
-        (nobodys,) = await two.ask(to(event(0, "s")))
-        assert nobodys["person"] is None
-        with pytest.raises(RefusedError, match="person: found"):
-            await one.ask(to(event(1, "s", "eve")))
-        (same,) = await one.ask(to(event(1, "s")))
-        assert same["id"] == "s/1"
-        return await all_of(one)
-
-    assert [(one["stream"], one["event"]) for one in run(tmp_path, work)] == [("s", 0), ("s", 1)]
+async def test_a_person_who_is_deleted_at_one_door_is_new_at_another(together):
+    one, two = together.door(), together.door()
+    await one.ask(to(event(0, "s", "eve")))
+    await two.ask(to(event(1, "s", "eve")))
+    assert await two.ask(Asked(TENANT, DECIDE, forget("eve"))) == 1
+    (again,) = await one.ask(to(event(0, "s", "eve")))  # what this door remembers no longer holds
+    assert again["id"] == "s/0"
+    await two.ask(Asked(TENANT, DECIDE, forget("eve")))
+    (nobodys,) = await two.ask(to(event(0, "s")))
+    assert nobodys["person"] is None
+    with pytest.raises(RefusedError, match="person: found"):
+        await one.ask(to(event(1, "s", "eve")))
+    (same,) = await one.ask(to(event(1, "s")))
+    assert same["id"] == "s/1"
+    assert [(record["stream"], record["event"]) for record in await all_of(one)] == [("s", 0), ("s", 1)]
 
 
-def test_retention_leaves_no_name_at_any_owner(tmp_path):
-    async def work(together):
-        door = together.door()
-        for number in range(12):
-            await door.ask(to(event(0, f"canary stream {number}", f"canary {number}")))
-        await door.ask(to(event(0, "kept", "bob")))
-        for _ in range(8):  # a clock that did so at once would be taken for a wrong one
-            together.now += 2.4e4
-            await door.ask(to(event(1, "kept", "bob")))
-            for number in range(PARTITIONS):
-                await door.expire(TENANT, number, 1e5)
-        (answer,) = await door.ask(to(event(0, "canary stream 3")))
-        assert (answer["id"], answer["person"]) == ("canary stream 3/0", None)
-        await door.ask(Asked(TENANT, DECIDE, forget("nobody")))
-        return await all_of(door)
-
-    found = run(tmp_path, work)
-    assert {one["stream"] for one in found} == {"kept", "canary stream 3"}
-    assert not holding(tmp_path, b"canary stream 5")
+async def test_retention_leaves_no_name_at_any_owner(together):
+    door = together.door()
+    for number in range(12):
+        await door.ask(to(event(0, f"canary stream {number}", f"canary {number}")))
+    await door.ask(to(event(0, "kept", "bob")))
+    for _ in range(8):  # a clock that did so at once would be taken for a wrong one
+        together.now += 2.4e4
+        await door.ask(to(event(1, "kept", "bob")))
+        for number in range(PARTITIONS):
+            await door.expire(TENANT, number, 1e5)
+    (answer,) = await door.ask(to(event(0, "canary stream 3")))
+    assert (answer["id"], answer["person"]) == ("canary stream 3/0", None)
+    await door.ask(Asked(TENANT, DECIDE, forget("nobody")))
+    assert {one["stream"] for one in await all_of(door)} == {"kept", "canary stream 3"}
+    await together.stop()
+    assert not holding(together.folder, b"canary stream 5")
 
 
-def test_records_are_whole_while_partitions_are_divided_anew(tmp_path):
+async def test_records_are_whole_while_partitions_are_divided_anew(together):
     """At doors that have not heard of it yet."""
-
-    async def work(together):
-        door = together.door()
-        for number in range(24):
-            await door.ask(to(event(0, f"s{number}", f"p{number}")))
-        before = sorted(one["stream"] for one in await all_of(door))
-        assert len(before) == 24
-        for count in (1, 5, 2):
-            unaware = together.door()
-            await unaware.newest(TENANT)  # remembers who has what
-            await together.scale(count)
-            assert sorted(one["stream"] for one in await all_of(unaware)) == before
-            assert len((await together.door().newest(TENANT)).numbers) == len((await unaware.newest(TENANT)).numbers)
-
-    run(tmp_path, work)
+    door = together.door()
+    for number in range(24):
+        await door.ask(to(event(0, f"s{number}", f"p{number}")))
+    before = sorted(one["stream"] for one in await all_of(door))
+    assert len(before) == 24
+    for count in (1, 5, 2):
+        unaware = together.door()
+        await unaware.newest(TENANT)  # remembers who has what
+        await together.scale(count)
+        assert sorted(one["stream"] for one in await all_of(unaware)) == before
+        assert len((await together.door().newest(TENANT)).numbers) == len((await unaware.newest(TENANT)).numbers)
 
 
-def test_a_lost_owner_is_reported_and_nobody_is_told_that_nothing_happened(tmp_path):
-    async def work(together):
-        door = together.door()
-        (answer,) = await door.ask(to(event(0, "s", "ada")))
-        for one in together.handles:
-            one.lost = True
-        with pytest.raises(ApiError, match="nobody knows what became of the request") as told:
-            await door.ask(to(event(1, "s", "ada")))
-        assert told.value.status == 504
-        ((generation, _),) = together.reported
-        assert generation == together.generation
-        for one in together.handles:
-            one.lost = False
-        (answer,) = await door.ask(to(event(1, "s", "ada")))
-        assert answer["id"] == "s/1"
-
-    run(tmp_path, work)
+async def test_a_lost_owner_is_reported_and_nobody_is_told_that_nothing_happened(together):
+    door = together.door()
+    (answer,) = await door.ask(to(event(0, "s", "ada")))
+    for one in together.handles:
+        one.lost = True
+    with pytest.raises(ApiError, match="nobody knows what became of the request") as told:
+        await door.ask(to(event(1, "s", "ada")))
+    assert told.value.status == 504
+    ((generation, _),) = together.reported
+    assert generation == together.generation
+    for one in together.handles:
+        one.lost = False
+    (answer,) = await door.ask(to(event(1, "s", "ada")))
+    assert answer["id"] == "s/1"
 
 
-def test_an_owner_that_cannot_load_says_why(tmp_path):
+async def test_an_owner_that_cannot_load_says_why(tmp_path):
     def load():
         raise ValueError("no such model")
 
-    async def work():
-        with pytest.raises(ValueError, match="no such model"):
-            await Owner(load, tmp_path, 10).start()
-
-    asyncio.run(work())
+    with pytest.raises(ValueError, match="no such model"):
+        await Owner(load, tmp_path, 10).start()
 
 
-def test_a_new_owner_without_an_answer_does_not_keep_the_directory_from_others(monkeypatch):
+async def test_a_new_owner_without_an_answer_does_not_keep_the_directory_from_others(monkeypatch):
     cluster = pytest.importorskip("prism_jax.agent.service.cluster", reason="Ray is that of the extra `cluster`")
     killed = []
     monkeypatch.setattr(cluster.ray, "kill", killed.append)
@@ -285,14 +247,11 @@ def test_a_new_owner_without_an_answer_does_not_keep_the_directory_from_others(m
                 raise LostError
             await asyncio.sleep(3600 * (method == "own"))
 
-    async def lost():
-        directory = cluster.Directory(None, "state", 1, PARTITIONS, {}, "")
-        directory._owners, directory._made = [Silent()], Silent
-        tried = asyncio.ensure_future(directory.lost(0, 0))
-        assert (await asyncio.wait([tried], timeout=5))[0]
-        assert isinstance(tried.exception(), TimeoutError) and not directory._changing.locked()
-
-    asyncio.run(lost())
+    directory = cluster.Directory(None, "state", 1, PARTITIONS, {}, "")
+    directory._owners, directory._made = [Silent()], Silent
+    tried = asyncio.ensure_future(directory.lost(0, 0))
+    assert (await asyncio.wait([tried], timeout=5))[0]
+    assert isinstance(tried.exception(), TimeoutError) and not directory._changing.locked()
     assert len(killed) == 2
 
 
