@@ -65,6 +65,17 @@ def test_a_statistic_on_its_bound_has_the_exact_interval_of_as_many_trials(units
     assert np.isnan([free.low, free.high]).all(), "without bounds, nothing tells how much units may differ"
 
 
+@pytest.mark.parametrize("bounds", [SHARE, Bounds(0.0, np.inf)])
+def test_an_error_beyond_the_way_to_a_bound_does_not_carry_an_end_everywhere(bounds):
+    """A calibration error of the pooled steps is near 0 where errors of streams cancel, which tells little of it."""
+    gaps = np.array([3.0, -2.9] * 20)
+    sums = np.stack([gaps, np.full(40, 10.0)], axis=1)
+    found = interval(Cells(sums, np.ones(40, np.int64)), lambda totals: np.abs(ratio(totals)), bounds=bounds)
+    error = found.standard_error
+    assert found.value == pytest.approx(0.005) and error > 5 * found.value
+    assert 3 * error < found.high <= found.value + 7 * error and found.low < found.value
+
+
 def test_units_that_agree_between_the_bounds_have_no_interval():
     """The Brier score of a constant 0.5 is 0.25 in every stream, whatever the labels are."""
     found = of_units(np.tile([2.5, 10.0], (13, 1)), bounds=SHARE)

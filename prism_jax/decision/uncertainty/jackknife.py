@@ -119,6 +119,8 @@ def together(parts: Sequence[Spread]) -> Spread:
 def ends(of: Spread, level: float, bounds: Bounds = UNBOUNDED) -> tuple[np.ndarray, np.ndarray]:
     """Lower and upper ends of the interval; NaN where there is none.
 
+    An error that is larger than the way to a bound, as of a calibration error near 0, carries the end no further than
+    expm1(t) errors, which is where it is carried to by an error as large as this way.
     A statistic between two bounds that lies on one of them has the interval of Clopper and Pearson (1934) with each
     unit as one trial. It holds under any dependence within units if rates are unrelated to their sizes. Elsewhere there
     is no interval if the units do not differ, as nothing tells how much they may: a constant prediction has the same
@@ -139,11 +141,13 @@ def ends(of: Spread, level: float, bounds: Bounds = UNBOUNDED) -> tuple[np.ndarr
     step = quantile * np.where(inside, of.error / width / np.where(inside, share * (1 - share), 1.0), 0.0)
     edge, alike = bounded & measured & ((share <= 0) | (share >= 1)), ((1 - level) / 2) ** (1 / np.maximum(of.units, 1))
     exact = np.where(share >= 1, alike, 0.0), np.where(share >= 1, 1.0, 1 - alike)
+    reach = of.error * np.expm1(np.minimum(quantile, 700.0))
     for sign, end, of_trials in zip((-1, 1), sides, exact, strict=True):
-        np.copyto(end, of.estimate + sign * quantile * of.error, where=free & varies)
         ratio = quantile * of.error / excess
         np.copyto(end, low + excess * np.exp(sign * np.minimum(ratio, 700.0)), where=above & varies & ~np.isnan(excess))
         np.copyto(end, low + width * scipy.special.expit(odds + sign * step), where=inside)
+        np.copyto(end, np.clip(end, of.estimate - reach, of.estimate + reach))
+        np.copyto(end, of.estimate + sign * quantile * of.error, where=free & varies)
         np.copyto(end, low + width * of_trials, where=edge)
     return sides[0], sides[1]
 
