@@ -33,9 +33,12 @@ EVERYBODY = -1
 """In place of a fold: what is fitted on all people."""
 _FARTHEST = float(scipy.special.logit(1 - EDGE))
 """Largest log-odds that a map takes of a score, as `Scale.unit` has it."""
-COUNTED = ("answers", "accepted", "weight", "weight_accepted", "gate", "gate_accepted", "known", "known_accepted")
+COUNTED = (
+    *("answers", "accepted", "weight", "weight_accepted", "gate", "gate_accepted", "known", "known_accepted"),
+    *("known_weight", "known_weight_accepted", "known_weight_score"),
+)
 """Sums of each fold: counts of answers and of those that accepted, the same by the weights of the study and of costs,
-and counts of answers with a score."""
+and those of answers with a score, last their scores by the weights of the study."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,14 +52,16 @@ class Census(Statistic):
         """The state with the rows of more people."""
         y, weight = rows.accepted, study_weight(rows, self.weighted)
         known = np.zeros(len(y), bool) if rows.score is None else ~np.isnan(rows.score)
-        columns = (np.ones(len(y)), y, weight, weight * y, rows.inverse, rows.inverse * y, known, known * y)
+        score = np.zeros(len(y)) if rows.score is None else np.nan_to_num(rows.score)
+        of_known = (known, known * y, known * weight, known * weight * y, known * weight * score)
+        columns = (np.ones(len(y)), y, weight, weight * y, rows.inverse, rows.inverse * y, *of_known)
         more: dict[str, Any] = {
             "sums": np.stack([np.bincount(rows.fold, column, self.folds) for column in columns], axis=1),
             "unequal": int((weight != 1).sum()),
             "scores": {},
         }
         if rows.score is not None and known.any():
-            score = rows.score[known]
+            score = score[known]
             more |= {"low": Largest(-float(score.min())), "high": Largest(float(score.max()))}
             more["certain"] = int(certain(score).sum())
             more["scores"] = {

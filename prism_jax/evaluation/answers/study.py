@@ -306,15 +306,15 @@ def _own(
     columns: LogColumns, fitted: Mapping[int, Fitted], table: _Table, read: _Read, threshold: float
 ) -> OwnScore | None:
     """The gate on the score, in its unit; None of a log without."""
-    maps, moments = fitted[EVERYBODY].maps, table.moments(EVERYBODY)
-    if columns.score_name is None or maps is None or moments is None:
+    maps = fitted[EVERYBODY].maps
+    if columns.score_name is None or maps is None:
         return None
     brier = {name: total / read.sums["known"] for name, total in read.sums["where_known"].items()}
     of_maps = {name: brier[name] for name in maps}
     stated = table.census["certain"] if table.probability else 0
     brier = {"constant": brier["constant"], **of_maps}
-    accepted = table.of("known_accepted") / table.of("known")
-    means = {"said": float(moments.mean[0]), "accepted": accepted}
+    sums = {"said": "known_weight_score", "accepted": "known_weight_accepted"}
+    means = {name: table.of(column) / table.of("known_weight") for name, column in sums.items()}
     best = simplest_best(of_maps)
     rules = {fold: one.maps[best].rule(threshold) for fold, one in fitted.items() if one.maps is not None}
     missing = {fold: one.base >= threshold for fold, one in fitted.items()}

@@ -107,6 +107,8 @@ def test_every_number_follows_from_the_predictions_of_each_row(weighed, weighted
     score, constant = (mean(errors[name][known], weight[known]) for name in ("score", "constant"))
     compared = [found.compared[name].value for name in ("score", "constant", "difference")]
     assert compared == pytest.approx([score, constant, score - constant], abs=1e-12)
+    means = {"said": mean(weighed.score[studied.row][known], weight[known]), "accepted": mean(y[known], weight[known])}
+    assert found.own.means == pytest.approx(means)
     for name, brier in found.own.brier.items():
         assert brier == pytest.approx(mean(errors[name][known], weight[known]), abs=1e-12)
     assert found.own.best == min(found.own.maps, key=found.own.brier.get)
