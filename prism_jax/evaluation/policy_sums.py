@@ -20,8 +20,7 @@ class PolicySums(NamedTuple):
     realised: float  # their weighted realised costs
     gold: float  # their weighted gold costs
     expected: float | None  # expected costs of all steps; None without the truth
-    offers: int  # offers on all steps; on judged steps for the clairvoyant
-    of: int  # the steps that `offers` counts
+    offers: int  # offers on all steps
     steps: int  # all steps
     slow: int  # slow passes on all steps
     counts: metrics.Confusion  # judged decisions against gold labels
@@ -42,7 +41,7 @@ class PolicySums(NamedTuple):
         """The sums over the steps of both."""
         plain = {
             name: getattr(self, name) + getattr(other, name)
-            for name in ("mass", "realised", "gold", "offers", "of", "steps", "slow")
+            for name in ("mass", "realised", "gold", "offers", "steps", "slow")
         }
         expected = None if self.expected is None or other.expected is None else self.expected + other.expected
         return PolicySums(
@@ -98,12 +97,10 @@ def sums_of(data: EvaluationData) -> Iterator[tuple[Deciding, Float64[np.ndarray
     of_best = _Counting.of(data, best)
     for deciding in compared(data):
         decided = deciding.decided
-        sees_labels = deciding.policy == "clairvoyant"  # it chooses the best candidate
-        counted = best if sees_labels else data.counted(decided)
+        counted = best if deciding.policy == "clairvoyant" else data.counted(decided)  # it chooses the best candidate
         counting = of_best if counted.accept is best.accept else _Counting.of(data, counted)
         offer = data.of_judged(decided.offer)
         offered = offer.astype(np.float64)
-        decisions = offer if sees_labels else decided.offer
         counts, answers = (
             metrics.weighted_confusion(offered, *of) if len(weight) else metrics.Confusion(0.0, 0.0, 0.0, 0.0)
             for of in (counting.gold, counting.answer)
@@ -113,8 +110,7 @@ def sums_of(data: EvaluationData) -> Iterator[tuple[Deciding, Float64[np.ndarray
             realised=float(point.c_fa * answers.fp + point.c_fn * counts.fn),
             gold=float(point.c_fa * counts.fp + point.c_fn * counts.fn),
             expected=float(data.expected_costs(decided).sum()) if data.has_truth else None,
-            offers=int(np.count_nonzero(decisions)),
-            of=len(decisions),
+            offers=int(np.count_nonzero(decided.offer)),
             steps=len(decided.offer),
             slow=int(np.count_nonzero(decided.slow)),
             counts=counts,
@@ -151,7 +147,7 @@ def _row(
         realised_cost=sums.realised_cost,
         gold_cost=sums.gold / sums.mass,
         **_under_truth(sums, sees_labels, realised, expected),
-        speak_rate=sums.offers / sums.of,
+        speak_rate=(sums.counts.tp + sums.counts.fp) / sums.mass if sees_labels else sums.offers / sums.steps,
         slow_rate=sums.slow / sums.steps if has_slow and not sees_labels else None,
         recall=float(rates.recall),
         precision=float(rates.precision),

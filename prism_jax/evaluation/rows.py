@@ -29,7 +29,7 @@ class PolicyRow:
       regret: Expected cost minus that of the Bayes decisions.
       gap_closed: (K - expected cost) / (K - Bayes), with K the expected cost of the better constant.
       gap_closed_realised: The same share for realised costs.
-      speak_rate: Share of all steps with an offer; of judged steps for the clairvoyant.
+      speak_rate: Share of all steps with an offer; weighted share of judged steps for the clairvoyant.
       slow_rate: Share of all steps on which the slow pass ran.
       recall: TP / (TP + FN).
       precision: TP / (TP + FP).
