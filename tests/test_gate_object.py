@@ -138,9 +138,7 @@ def test_the_workdir_of_an_evaluation_is_a_gate(tmp_path):
     rest = {"base_rate": 0.5, "count": 10, "effective_count": 10.0, "offer_rate": None}
     fits = {f"{signal}_fast": map_to_dict(Platt(2.0, at)) | rest for signal, at in (("need", 0.1), ("accept", 0.2))}
     (tmp_path / "calibration.json").write_text(json.dumps(fits | {"need_slow": None, "accept_slow": None}))
-    with pytest.raises(
-        ValueError, match=r"calibration.json: c_fa: found no cost, expected one in the file or as an arg"
-    ):
+    with pytest.raises(ValueError, match=r"calibration.json: c_fa: found no cost, expected one in the file or as an"):
         Gate.load(tmp_path)
     gate = Gate.load(tmp_path, c_fa=1.0, c_fn=2.0)
     assert (gate.accept, gate.need) == (Platt(2.0, 0.2), Platt(2.0, 0.1))
@@ -277,26 +275,14 @@ def test_the_first_labels_move_all_numbers_alike(accepted):
         ({"p_accept": [0.5], "y_accept": []}, r"y_accept: found 0 rows, expected 1 as in p_accept"),
         ({"p_accept": [0.5, math.nan]}, r"p_accept: found nan at index 1, expected a probability in \[0, 1\]: divide"),
         ({"p_accept": [59, 7]}, r"p_accept: found 59\.0 at index 0 \(2 of 2 .*: divide percentages by 100"),
-        (
-            {"p_accept": [0.5], "y_accept": [2]},
-            r"y_accept: found 2\.0 at index 0, expected a label in \[0, 1\], or",
-        ),
-        (
-            {"p_accept": [0.5] * 2, "y_accept": [1, "no"]},
-            r"y_accept\[1\]: found 'no', expected a number, or None",
-        ),
+        ({"p_accept": [0.5], "y_accept": [2]}, r"y_accept: found 2\.0 at index 0, expected a label in \[0, 1\], or"),
+        ({"p_accept": [0.5] * 2, "y_accept": [1, "no"]}, r"y_accept\[1\]: found 'no', expected a number, or None"),
         ({"p_accept": [[0.5], [0.4]]}, r"p_accept: found shape \(2, 1\), expected a vector"),
         ({"p_accept": [[0.5], [0.4, 0.3]]}, r"p_accept: found rows of several lengths, expected one number for each"),
         ({"p_accept": 0.5}, r"p_accept: found shape \(\), expected a vector"),
         ({"p_accept": np.ma.array([0.5], mask=[True])}, r"p_accept: found a masked array \(1 of 1"),
-        (
-            {"p_accept": [0.5], "y_accept": [1], "calibrator": "grouped"},
-            r"calibrator: found 'grouped', expected one",
-        ),
-        (
-            {"p_accept": [0.5] * 2, "y_accept": [1, 1], "calibrator": "platt"},
-            r"y_accept: found only the label 1, expected both, or the calibrator 'penalised'",
-        ),
+        ({"p_accept": [0.5], "y_accept": [1], "calibrator": "grouped"}, r"calibrator: found 'grouped', expected one"),
+        ({"p_accept": [0.5] * 2, "y_accept": [1, 1], "calibrator": "platt"}, r"y_accept: found only the label 1"),
         (
             {"p_accept": pd.Series([0.5, 0.4]), "y_accept": pd.Series([1, 0], index=[1, 0])},
             r"y_accept: found another index than p_accept, expected the same rows in the same order",
@@ -365,12 +351,6 @@ def test_a_caution_is_kept_by_the_file_and_said_where_it_decides(tmp_path, capsy
     gate.save(tmp_path / "gate.json")
     assert Gate.load(tmp_path) == gate == gate_of({"gate": str(tmp_path / "gate.json")})
     assert capsys.readouterr().err == f"{tmp_path}/gate.json: never offering costs less\n"
-
-
-def test_labels_of_one_class_are_named():
-    scores = table(np.random.default_rng(7), 50, y_accept=[1] * 50)
-    with pytest.raises(ScoresError, match="y_accept: cannot calibrate p_accept_fast: y: found only"):
-        Gate.fit(scores, c_fa=1.0, c_fn=2.0)
 
 
 def test_deciding_and_fitting_load_no_jax(tmp_path):

@@ -88,9 +88,7 @@ def test_probabilities_need_another_gate_and_models_too(tmp_path):
         Gate(POINT)(score=0.5)
     path = str(tmp_path / "gate.json")
     gate_on(RAW, Platt(1.0, 0.0)).save(path)
-    with pytest.raises(
-        ValueError, match=rf"^{re.escape(path)}: found a gate on the score 'sure'.*as `python -m"
-    ) as error:
+    with pytest.raises(ValueError, match=rf"^{re.escape(path)}: found a gate on the score 'sure'.*as") as error:
         gate_of({"gate": path})
     assert "\n" not in str(error.value)
 

@@ -18,33 +18,12 @@ from prism_jax.scores.parts import as_parquet, gather, parts_of, read_part
 from prism_jax.scores.schema import COLUMNS, REQUIRED
 
 REQUIRED_ROW = {"stream": "a", "step": 0, "p_need_fast": 0.25, "p_accept_fast": 0.5}
-FULL_ROW = {
-    **REQUIRED_ROW,
-    "candidate": 1,
-    "time": 12.5,
-    "domain": "coding",
-    "persona": "expert",
-    "person": "someone",
-    "split": "test",
-    "fold": 3,
-    "p_need_slow": 0.375,
-    "p_accept_slow": 0.625,
-    "p_accept_written": 0.5,
-    "y_need": 1.0,
-    "y_accept": 0.0,
-    "votes": [True, False, True],
-    "logged": True,
-    "propensity": 0.75,
-    "p_need_true": 0.3,
-    "p_accept_true": 0.4,
-    "p_both_true": 0.2,
-    "tokens_fast": 120,
-    "tokens_slow": 77,
-    "tokens_response": 0,
-    "fields_correct": 0.75,
-    "need_target": "given_accept",
-    "calibrated": True,
-}
+FULL_ROW = REQUIRED_ROW | {"candidate": 1, "time": 12.5, "domain": "coding", "persona": "expert", "person": "someone"}
+FULL_ROW |= {"split": "test", "fold": 3, "p_need_slow": 0.375, "p_accept_slow": 0.625, "p_accept_written": 0.5}
+FULL_ROW |= {"y_need": 1.0, "y_accept": 0.0, "votes": [True, False, True], "logged": True, "propensity": 0.75}
+FULL_ROW |= {"p_need_true": 0.3, "p_accept_true": 0.4, "p_both_true": 0.2, "fields_correct": 0.75}
+FULL_ROW |= {"tokens_fast": 120, "tokens_slow": 77, "tokens_response": 0}
+FULL_ROW |= {"need_target": "given_accept", "calibrated": True}
 NULLABLE = [name for name, column in COLUMNS.items() if column.nullable]
 SUFFIXES = pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
 
@@ -211,12 +190,7 @@ BAD_ROWS = [
     ([row(propensity=0.0)], 0, "propensity", r"found 0\.0, expected above 0"),
     ([row(propensity=1.0, logged=False)], 0, "propensity", r"found 1\.0, expected below 1 where logged is false"),
     ([row(y_accept=1.0, logged=False)], 0, "y_accept", r"found 1\.0, expected null where logged is false"),
-    (
-        [row(logged=False, propensity=0.5), row(step=1, logged=True)],
-        1,
-        "propensity",
-        "found null, expected a number, as other rows have one",
-    ),
+    ([row(logged=False, propensity=0.5), row(step=1, logged=True)], 1, "propensity", "found null, expected a number"),
     ([row(p_need_slow=0.5, p_accept_slow=None)], 0, "p_accept_slow", "found null, expected a number, as p_need_slow"),
     ([row(p_need_slow=None, p_accept_slow=0.5)], 0, "p_need_slow", "found null, expected a number, as p_accept_slow"),
     (
@@ -230,20 +204,10 @@ BAD_ROWS = [
         [row(p_need_true=0.9, p_accept_true=0.8, p_both_true=0.6)],
         0,
         "p_both_true",
-        r"found 0\.6, expected at least p_need_true \+ p_accept_true - 1",
+        r"found 0\.6, expected at least p_n",
     ),
-    (
-        [row(candidate=0), row(candidate=1, p_need_fast=0.3)],
-        1,
-        "p_need_fast",
-        r"found 0\.3, expected 0\.25 .*within a step",
-    ),
-    (
-        [row(y_need=1.0, candidate=0), row(candidate=1)],
-        1,
-        "y_need",
-        r"found null, expected 1\.0 as elsewhere in stream 'a', step 0",
-    ),
+    ([row(candidate=0), row(candidate=1, p_need_fast=0.3)], 1, "p_need_fast", r"found 0\.3, expected 0\.25 .*within"),
+    ([row(y_need=1.0, candidate=0), row(candidate=1)], 1, "y_need", r"found null, expected 1\.0 as elsewhere in"),
     ([row(split="test"), row(step=1, split="train")], 1, "split", "found 'train', expected 'test' .*within a stream"),
 ]
 
@@ -296,10 +260,7 @@ def test_no_column_takes_a_value_of_another_kind(name):
         (json.dumps({**REQUIRED_ROW, "p_acept_fast": 1}), "line 1: unknown column 'p_acept_fast'; did you mean 'p_a"),
         (json.dumps({**REQUIRED_ROW, "p_need": 1}), "line 1: unknown column 'p_need'; did you mean '"),
         (json.dumps({"id": "a", "events": [], "steps": []}), "line 1: found 'steps', as files of streams have it"),
-        (
-            json.dumps({**REQUIRED_ROW, **{f"x{i}": 1 for i in range(101)}}),
-            "line 1: found more than 100 unknown columns, expected at most 100",
-        ),
+        (json.dumps({**REQUIRED_ROW, **{f"x{i}": 1 for i in range(101)}}), "line 1: found more than 100 unknown"),
         ('{"stream": "a", "step": 0, "p_need_fast": 1}', "p_accept_fast: found only stream, step, p_need_f"),
         (json.dumps(row(p_need_slow=0.5)), "p_accept_slow: found no such column beside p_need_slow"),
     ],

@@ -246,12 +246,8 @@ def test_kills_change_no_byte(tmp_path, columns):
 def test_ten_million_rows(root):
     """Every path of the benchmark, with Ray where it is installed: a GiB is enough for parts, and bounds hold."""
     paths = ["exact", "parts-1", "parts-2"] + (["ray-2"] if importlib.util.find_spec("ray") else [])
-    command = [
-        sys.executable,
-        str(root / "benchmarks" / "scores_rows.py"),
-        "--rows=10000000",
-        f"--paths={','.join(paths)}",
-    ]
+    command = [sys.executable, str(root / "benchmarks" / "scores_rows.py"), "--rows=10000000"]
+    command += [f"--paths={','.join(paths)}"]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert int(re.search(r"parts-1:.* ([\d,]+) MiB at most", printed)[1].replace(",", "")) < 1024
     found = re.findall(r"(\S+): largest difference (\S+) .*largest bound (\S+)", printed)
@@ -465,20 +461,21 @@ def test_states_of_other_files_or_settings_are_not_used(tmp_path, small_parts, n
     assert evaluate(path, folder) == expected
 
 
-def bomb(content):
-    """The same arrays with one beside them that unpacks to 8 MB."""
-    packed = io.BytesIO()
+def packed(content, save, **more):
+    """The same file, whole, with other arrays in it."""
+    file = io.BytesIO()
     with np.load(io.BytesIO(content)) as arrays:
-        np.savez_compressed(packed, **arrays, more=np.zeros(1 << 20))
-    return packed.getvalue()
+        save(file, **(dict(arrays) | more))
+    return file.getvalue()
 
 
-def with_content(content):
-    """The same file, whole, with another state in it."""
-    packed = io.BytesIO()
-    with np.load(io.BytesIO(content)) as arrays:
-        np.savez(packed, **(dict(arrays) | {"tree": np.frombuffer(b"[[]]", np.uint8)}))
-    return packed.getvalue()
+@pytest.fixture
+def unfinished(tmp_path):
+    """A run on a small file, and the place of its first state."""
+    write(tmp_path / "scores.parquet", scores_of(streams=2, steps=2, slow=False))
+    running = sharded.Sharded([str(tmp_path / "scores.parquet")], tmp_path)
+    running.close()
+    return running, tmp_path / "scan.npz"
 
 
 @pytest.mark.parametrize(
@@ -489,14 +486,12 @@ def with_content(content):
         lambda content: content[: len(content) // 2],
         lambda content: content[:200] + bytes([content[200] ^ 1]) + content[201:],
         lambda content: content.replace(b"PK\x01\x02", b"PK\x01\x03", 1),
-        bomb,
-        with_content,
+        lambda content: packed(content, np.savez_compressed, more=np.zeros(1 << 20)),  # to 8 MB
+        lambda content: packed(content, np.savez, tree=np.frombuffer(b"[[]]", np.uint8)),  # another state
     ],
 )
-def test_damaged_states_are_made_anew_and_none_unpacks_to_more_than_its_file(damage, tmp_path):
-    write(tmp_path / "scores.parquet", scores_of(streams=2, steps=2, slow=False))
-    running, place = sharded.Sharded([str(tmp_path / "scores.parquet")], tmp_path), tmp_path / "scan.npz"
-    running.close()
+def test_damaged_states_are_made_anew_and_none_unpacks_to_more_than_its_file(damage, unfinished):
+    running, place = unfinished
     running._keep(place, 1, {"rows": np.arange(9.0)})
     assert running._unfinished(place)[0] == 1
     place.write_bytes(damage(place.read_bytes()))
@@ -523,10 +518,8 @@ def test_sigterm_leaves_no_temporary_files(tmp_path, monkeypatch):
     assert not [*(tmp_path / "temporary").iterdir()]
 
 
-def test_a_state_of_more_bytes_than_a_short_archive_has_is_read(tmp_path, monkeypatch):
-    write(tmp_path / "scores.parquet", scores_of(streams=2, steps=2, slow=False))
-    running, place = sharded.Sharded([str(tmp_path / "scores.parquet")], tmp_path), tmp_path / "scan.npz"
-    running.close()
+def test_a_state_of_more_bytes_than_a_short_archive_has_is_read(unfinished, monkeypatch):
+    running, place = unfinished
     monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 100)  # as beyond 2 GiB
     running._keep(place, 1, {"rows": np.arange(9.0)})
     assert running._unfinished(place)[0] == 1

@@ -99,17 +99,21 @@ def test_an_outcome_that_never_comes_is_a_refusal_where_the_offer_was_seen(tmp_p
     np.testing.assert_array_equal(scores.y_accept, [y_accept, *[np.nan] * (len(later) + 1)])
 
 
-def logged(exploration, count=600):
-    deciding = agent(exploration=exploration, margin=0.0)
+def answered(deciding, *offers, count=600, text="{}", needed=lambda decision, draw: draw < decision.p_need):
+    """Records of events of 30 streams, with an answer to every offer, and whether help was needed."""
     records, rng = [], np.random.default_rng(0)
     for i in range(count):
-        decision = deciding.observe(f"s{i % 30}", Event(time=float(i), text=f"{i}"))
+        decision = deciding.observe(f"s{i % 30}", Event(time=float(i), text=text.format(i)), *offers)
         records.append(decision.record())
         if decision.spoke:
             outcome = "accepted" if rng.random() < decision.p_accept else "dismissed"
-            needed = bool(rng.random() < decision.p_need)
-            records.append(deciding.outcome(decision.stream, decision.offer, outcome, float(i), needed=needed).record())
+            judged = needed and bool(needed(decision, rng.random()))
+            records.append(deciding.outcome(decision.stream, decision.offer, outcome, float(i), needed=judged).record())
     return records
+
+
+def logged(exploration, count=600):
+    return answered(agent(exploration=exploration, margin=0.0), count=count)
 
 
 def calibration(tmp_path):
@@ -168,18 +172,11 @@ def test_the_table_says_which_need_the_model_estimates(tmp_path):
         assert terms_from_record(record).need_target == target
 
 
-def ordinary(count=600, needed=False, people=None, **given):
+def ordinary(count=600, needed=False, **given):
     """Records without exploration: silence has propensity 0, and mostly nobody says whether help was needed."""
     deciding = Agent(FakeReader(), exported(), AgentSettings(Terms(OperatingPoint(margin=0.0)), **given))
-    records, rng = [], np.random.default_rng(0)
-    for i in range(count):
-        decision = deciding.observe(f"s{i % 30}", Event(time=float(i), text=f"Opens {i}"), ["Tea?", "Coffee?"])
-        records.append(decision.record())
-        if decision.spoke:
-            outcome = "accepted" if rng.random() < decision.p_accept else "dismissed"
-            judged = bool(rng.random() < 0.5) if needed else None
-            records.append(deciding.outcome(decision.stream, decision.offer, outcome, float(i), needed=judged).record())
-    return records
+    judge = (lambda _, draw: draw < 0.5) if needed else None
+    return answered(deciding, ["Tea?", "Coffee?"], count=count, text="Opens {}", needed=judge)
 
 
 def evaluate(path, folder, *arguments):
@@ -286,9 +283,7 @@ def test_an_event_without_an_answer_has_no_row_and_no_step(tmp_path):
     (stream,) = published_records(path).streams
     assert (len(stream.events), [step.event for step in stream.steps]) == (9, [0, 1, 3, 4, 6, 7])
     del records[2]["unanswered"]
-    with pytest.raises(
-        ValueError, match=r"records\.jsonl:3: p_need: found None \(NoneType\), expected a finite number"
-    ):
+    with pytest.raises(ValueError, match=r"records\.jsonl:3: p_need: found None \(NoneType\), expected a finite"):
         published_records(write(path, records))
 
 

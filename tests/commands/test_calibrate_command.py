@@ -45,6 +45,11 @@ def unlabelled(count, length=6):
     ]
 
 
+def of_one_step(count):
+    event, step = Event(time=0.0, text="x"), Step(event=0, candidates=OFFERS)
+    return [Stream(id=f"s{n}", domain="coding", events=(event,), steps=(step,)) for n in range(count)]
+
+
 def labelled(streams, log_odds, scale=0.4, bias=1.5, seed=0):
     """Labels for which the model is too sure: sigmoid(scale z + bias) is true where it says sigmoid(z)."""
     rng = np.random.default_rng(seed)
@@ -76,6 +81,14 @@ def engine(template):
     fake.close()
 
 
+@pytest.fixture
+def fake():
+    """A decision model."""
+    fake = Fake("decisions", None)
+    yield fake
+    fake.close()
+
+
 def reader_of(folder, fake):
     return load_engine(folder, read_exported(folder), fake.name, context=CONTEXT, report=lambda line: None)
 
@@ -101,8 +114,8 @@ def test_an_engine_is_calibrated_where_it_serves(folder, engine, tmp_path):
     assert again.returncode == 1 and "gate.json: found something there" in again.stderr
 
 
-def test_a_decision_model_is_calibrated_from_the_first_day(tmp_path):
-    fake, streams = Fake("decisions", None), unlabelled(12)
+def test_a_decision_model_is_calibrated_from_the_first_day(fake, tmp_path):
+    streams = unlabelled(12)
     with Cache(tmp_path / "a.sqlite", 1.0) as cache:
         reader, _ = load_decisions(fake.url, "m", Gate.at_costs(c_fa=1.0, c_fn=2.0), cache=cache)
         found = read_labelled(reader, streams)
@@ -115,7 +128,6 @@ def test_a_decision_model_is_calibrated_from_the_first_day(tmp_path):
     assert "steps without an answer, which are left out: 1 (the decision model refuses the question" in done.stderr
     assert "few labels (35 of p_need" in done.stdout
     assert 0.4 < Gate.load(tmp_path / "gate.json").accept.scale < 1
-    fake.close()
 
 
 def test_without_labels_probabilities_stay_as_they_are_and_nobody_is_asked(folder, engine, tmp_path):
@@ -208,18 +220,14 @@ def calibrated(folder, monkeypatch, **options):
         ({"out": "none/gate.json"}, r"none/gate\.json: found no folder .*none, expected an existing one"),
         ({"scores_out": "none/s.jsonl"}, r"none/s\.jsonl: found no folder .*none, expected an existing one"),
         ({"answers": "out"}, "--answers: found .*out, the file of --out, expected another one"),
-        (
-            {"scores_out": "a.jsonl", "answers": "a.jsonl"},
-            "--answers: found .*a.jsonl, the file of --scores_out, expected",
-        ),
+        ({"scores_out": "a.jsonl", "answers": "a.jsonl"}, "--answers: found .*a.jsonl, the file of --scores_out"),
         ({"out": "labels"}, "--out: found .*labels, the file of --labels, expected another one"),
         ({"answers": "labels"}, "--answers: found .*labels, the file of --labels, expected another one"),
         ({"out": "link"}, "link: found a link to nothing there, expected a path that does not exist yet"),
         ({"out": "folder"}, "folder: found something there, expected a path that does not exist yet"),
     ],
 )
-def test_what_could_not_be_written_is_an_error_before_anything_is_asked(tmp_path, monkeypatch, options, message):
-    fake = Fake("decisions", None)
+def test_what_could_not_be_written_is_an_error_before_anything_is_asked(fake, tmp_path, monkeypatch, options, message):
     write_streams(tmp_path / "labels", unlabelled(1))
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
@@ -227,11 +235,10 @@ def test_what_could_not_be_written_is_an_error_before_anything_is_asked(tmp_path
     with pytest.raises((ValueError, OSError), match=message):
         calibrated(tmp_path, monkeypatch, decisions=fake.url, decision_model="m", **{"answers": "a"} | options)
     assert sorted(tmp_path.iterdir()) == before and not fake.asked
-    fake.close()
 
 
-def test_answers_of_several_models_make_no_gate(tmp_path, monkeypatch, capsys):
-    fake, streams = Fake("decisions", None), unlabelled(3)
+def test_answers_of_several_models_make_no_gate(fake, tmp_path, monkeypatch, capsys):
+    streams = unlabelled(3)
     rng = np.random.default_rng(0)
     log_odds = {(s.id, n): rng.normal(size=1 + len(t.candidates)) for s in streams for n, t in enumerate(s.steps)}
     write_streams(tmp_path / "labels", labelled(streams, log_odds))
@@ -243,22 +250,18 @@ def test_answers_of_several_models_make_no_gate(tmp_path, monkeypatch, capsys):
     fake.names = itertools.repeat("m-2026")
     calibrated(tmp_path, monkeypatch, decisions=fake.url, decision_model="m", answers="b", budget=1.0)
     assert (tmp_path / "out").exists()
-    fake.close()
 
 
 @pytest.mark.parametrize(
     ("faults", "message"),
     [
         ([404] * 9, "--decisions: http.*/decisions: HTTP 404"),
-        (
-            [400] * 5,
-            r"--decisions: found answers at 4 of 9 steps, since 5 have no answer: the decision model .* HTTP 400",
-        ),
+        ([400] * 5, r"--decisions: found answers at 4 of 9 steps, since 5 have no answer: the decision model .* HTTP"),
         ([400] * 4, None),
     ],
 )
-def test_a_gate_of_few_of_the_steps_is_refused_and_one_of_some_says_so(tmp_path, monkeypatch, capsys, faults, message):
-    fake, streams = Fake("decisions", None, faults), unlabelled(3)
+def test_a_gate_of_few_steps_is_refused_and_one_of_some_says_so(fake, tmp_path, monkeypatch, capsys, faults, message):
+    streams, fake.faults = unlabelled(3), faults
     log_odds = {(s.id, n): np.ones(1 + len(t.candidates)) for s in streams for n, t in enumerate(s.steps)}
     write_streams(tmp_path / "labels", labelled(streams, log_odds))
     options = {"decisions": fake.url, "decision_model": "m", "answers": "a", "budget": 1.0}
@@ -270,7 +273,6 @@ def test_a_gate_of_few_of_the_steps_is_refused_and_one_of_some_says_so(tmp_path,
             calibrated(tmp_path, monkeypatch, **options)
         assert len(fake.asked) == (3 if 404 in faults else 9)  # those under way, or one asking
     assert (tmp_path / "out").exists() == (message is None)
-    fake.close()
 
 
 @pytest.mark.parametrize("name", OF_THE_GATE)
@@ -281,8 +283,8 @@ def test_a_check_refuses_what_the_gate_has_of_its_own(name, tmp_path, monkeypatc
 
 
 @pytest.mark.slow
-def test_a_check_asks_again_and_fails_where_the_model_answers_otherwise(tmp_path, monkeypatch, capsys):
-    fake, streams = Fake("decisions", None), unlabelled(30)
+def test_a_check_asks_again_and_fails_where_the_model_answers_otherwise(fake, tmp_path, monkeypatch, capsys):
+    streams = unlabelled(30)
     options = {"decisions": fake.url, "decision_model": "m", "answers": "a", "budget": 1.0}
     with Cache(tmp_path / "c.sqlite", 1.0) as cache:
         reader, _ = load_decisions(fake.url, "m", Gate.at_costs(c_fa=1.0, c_fn=2.0), cache=cache)
@@ -307,7 +309,6 @@ def test_a_check_asks_again_and_fails_where_the_model_answers_otherwise(tmp_path
     write_streams(tmp_path / "labels", streams)
     with pytest.raises(ValueError, match=r"--labels: found other content than .*out was fitted on"):
         checking(tmp_path, monkeypatch, **of_check)
-    fake.close()
 
 
 def test_a_gate_is_of_the_model_that_it_was_fitted_on(folder, tmp_path):
@@ -359,9 +360,7 @@ def test_more_flips_or_lost_answers_than_between_two_askings_fail(before, now, a
     gate = dataclasses.replace(
         Gate.at_costs(c_fa=1.0, c_fn=1.0), fitted={"model": "m", "decisions": before, "again": again}
     )
-    steps = tuple(Step(event=0, candidates=OFFERS) for _ in before)
-    event = Event(time=0.0, text="x")
-    streams = [Stream(id=f"s{n}", domain="coding", events=(event,), steps=(one,)) for n, one in enumerate(steps)]
+    streams = of_one_step(len(before))
     z = {0: (-9.0, -9.0), 1: (9.0, -9.0), 2: (-9.0, 9.0)}
     log_odds = {(f"s{n}", 0): (9.0, *z[one]) for n, one in enumerate(now) if one is not None}
     rows = [
@@ -388,12 +387,7 @@ def test_a_check_says_by_how_much_log_odds_moved_where_no_decision_flips(then, a
     decisions, again = [0, 0, 0, last], {"flips": 0, "steps": 4, "log_odds": [apart] * 2}
     fitted = {"model": "m", "decisions": decisions, "again": again, **means}
     gate = dataclasses.replace(Gate.at_costs(c_fa=1.0, c_fn=1.0), fitted=fitted)
-    streams = [
-        Stream(
-            id=f"s{n}", domain="coding", events=(Event(time=0.0, text="x"),), steps=(Step(event=0, candidates=OFFERS),)
-        )
-        for n in range(4)
-    ]
+    streams = of_one_step(4)
     row = {"step": 0, "time": 0.0, "p_need_fast": 0.9, "p_accept_fast": 0.1}
     rows = [{"stream": one.id, "candidate": k, **row} for one in streams for k in range(2)]
     asked = Labelled([], {(one.id, 0): (9.0, -9.0, -9.0) for one in streams}, {})

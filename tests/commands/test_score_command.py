@@ -57,17 +57,9 @@ def files(tmp_path, with_two_offers):
     return folder
 
 
-DEFAULTS = dict.fromkeys(("expect_digest", "context", "compilation_cache")) | {
-    **{
-        "workers": 1,
-        "runner": "local",
-        "skip_bad": False,
-        "fast_only": False,
-        "reread": False,
-        "split": "test",
-        **dict.fromkeys(("dtype", "compute"), "float32"),
-    }
-}
+READING = {"workers": 1, "runner": "local", "skip_bad": False, "fast_only": False, "reread": False, "split": "test"}
+DEFAULTS = READING | dict.fromkeys(("expect_digest", "context", "compilation_cache"))
+DEFAULTS |= dict.fromkeys(("dtype", "compute"), "float32")
 
 
 def run(model, streams, out, **options):
@@ -115,18 +107,24 @@ def test_the_command_reads_its_flags_and_counts_streams(exported, files, tmp_pat
     assert "settings.split: found 'test', expected 'train'" in refused.stderr
 
 
-def test_what_is_finished_stays_and_what_was_cut_off_is_made(exported, files, tmp_path, monkeypatch):
-    run(exported, files, tmp_path / "whole")
-    calls = []
+def cut_off(monkeypatch):
+    """Lets the disk be full while the second table is written; returns the growing list of the tables' names."""
+    calls, write = [], many_streams.write_scores
 
-    def cut_off(path, scores, write=many_streams.write_scores):
+    def write_or_fail(path, scores):
         calls.append(path.name)
         if len(calls) == 2:
             path.with_name(f".{path.name}.0.partial").write_bytes(b"half")
             raise OSError("the disk is full")
         write(path, scores)
 
-    monkeypatch.setattr(many_streams, "write_scores", cut_off)
+    monkeypatch.setattr(many_streams, "write_scores", write_or_fail)
+    return calls
+
+
+def test_what_is_finished_stays_and_what_was_cut_off_is_made(exported, files, tmp_path, monkeypatch):
+    run(exported, files, tmp_path / "whole")
+    calls = cut_off(monkeypatch)
     with pytest.raises(OSError, match="the disk is full"):
         run(exported, files, tmp_path / "out")
     assert not json.loads((tmp_path / "out" / "score.json").read_text())["complete"]
@@ -353,16 +351,9 @@ SIBLINGS = [
 def test_a_shard_is_finished_with_both_files_and_equal_to_the_byte(writing, files, tmp_path, monkeypatch, caplog):
     run(writing, files, tmp_path / "whole")
     whole = content(tmp_path / "whole")
-    out, calls = tmp_path / "out", []
-
-    def cut_off(path, scores, write=many_streams.write_scores):
-        calls.append(path.name)
-        if len(calls) == 2:
-            raise OSError("the disk is full")  # between the two files of a shard
-        write(path, scores)
-
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="the disk is full"):
-        patch.setattr(many_streams, "write_scores", cut_off)
+    out = tmp_path / "out"
+    cut_off(monkeypatch)  # between the two files of a shard
+    with pytest.raises(OSError, match="the disk is full"):
         run(writing, files, out)
     assert (out / "written-00001.jsonl").exists() and not (out / "scores-00001.parquet").exists()
     run(writing, files, out)

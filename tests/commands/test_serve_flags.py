@@ -21,10 +21,7 @@ pytest.importorskip("uvicorn", reason="the server is that of the extra `serve`")
         ({"gate": "fitted"}, "calibrated by fitted"),
         ({"decisions": "http://h/v1", "decision_model": "m"}, "not calibrated: `python -m prism_jax calibrate` writes"),
         ({"decisions": "http://h/v1", "decision_model": "m", "gate": "plain"}, "not calibrated: `python"),
-        (
-            {"decisions": "http://h/v1", "decision_model": "m", "questions": "slots"},
-            "with the maps of the server that --decisions names",
-        ),
+        ({"decisions": "http://h/v1", "decision_model": "m", "questions": "slots"}, "with the maps of the server"),
         ({"decisions": "http://h/v1", "decision_model": "m", "questions": "slots", "gate": "fitted"}, "calibrated by"),
     ],
 )

@@ -157,10 +157,7 @@ def test_a_store_with_streams_takes_no_files_and_a_call_does_one_thing(earlier):
     job(folder / "state", **records)
     for given, message in (
         (records, "found streams, expected a store that has none yet: name another --state, or"),
-        (
-            {"import_records": "x"},
-            "--import_records: found it without --input, expected what the agent has read: without",
-        ),
+        ({"import_records": "x"}, "--import_records: found it without --input, expected what the agent has read:"),
         ({}, "flags: found none, expected one of --show, --records_out"),
         ({"show": True, "person": "ada"}, "--person: found it without --records_out and --rate, expected one of them"),
         ({"show": True, "records_out": "x"}, "found --show and --records_out, expected one of"),

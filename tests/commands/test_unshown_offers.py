@@ -3,6 +3,7 @@ import json
 import numpy as np
 import pytest
 from etils import epath
+from synthetic_scores import as_log, make_columns, without
 
 from prism_jax.commands.probing import train_and_evaluate_probe
 from prism_jax.decision.operating_point import OperatingPoint
@@ -14,43 +15,35 @@ from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.sources import DataConfig
 
 
-def log():
-    rng = np.random.default_rng(0)
-    p, need = rng.random((2, 400))
-    propensity = np.where(p > 0.5, 0.9, 0.2)
-    logged = rng.random(400) < propensity
-    columns = {
-        "stream": [f"s{i // 10}" for i in range(400)],
-        "step": np.tile(np.arange(10), 40),
-        "split": ["calibration" if i < 200 else "test" for i in range(400)],
-        "p_need_fast": need,
-        "p_accept_fast": p,
-        "y_need": (rng.random(400) < need).astype(float),
-        "y_accept": np.where(logged, rng.random(400) < p, np.nan),
-        "logged": logged,
-    }
-    return columns, propensity, rng.random(400) < p
+@pytest.fixture
+def columns():
+    """A log with propensities, of 400 steps."""
+    made = make_columns(streams=40, steps=10, slow=False)
+    return as_log(made, np.where(made["p_accept_fast"] > 0.5, 0.9, 0.2), np.random.default_rng(0))
 
 
-def test_unshown_offers_without_propensities_are_refused_and_with_them_evaluated(tmp_path):
-    columns, propensity, _ = log()
-    logged = columns["logged"]
-    path, out = tmp_path / "scores.parquet", epath.Path(tmp_path / "out")
-    write_scores(path, Scores.from_columns(columns))
-    found = rf"^{path}, row \d+, propensity: found no propensity beside logged = false on {(~logged).sum()} of 400 rows"
+@pytest.fixture
+def evaluated(tmp_path):
+    def run(columns, **how):
+        path, out = tmp_path / "scores.parquet", epath.Path(tmp_path / "out")
+        write_scores(path, Scores.from_columns(columns))
+        evaluate_scores(str(path), out, OperatingPoint(), **how)
+        return out
+
+    return run
+
+
+def test_unshown_offers_without_propensities_are_refused_and_with_them_evaluated(columns, evaluated, tmp_path):
+    unshown = (~columns["logged"]).sum()
+    found = rf"scores.parquet, row \d+, propensity: found no propensity beside logged = false on {unshown} of 400 rows"
     with pytest.raises(ScoresError, match=found):
-        evaluate_scores(str(path), out, OperatingPoint())
-    assert not out.exists()
-    write_scores(path, Scores.from_columns({**columns, "propensity": propensity}))
-    evaluate_scores(str(path), out, OperatingPoint())
-    assert (out / "report.html").exists()
+        evaluated(without(columns, "propensity"))
+    assert not (tmp_path / "out").exists()
+    assert (evaluated(columns) / "report.html").exists()
 
 
-def test_shown_offers_alone_are_evaluated_where_asked_and_every_title_says_so(tmp_path, capsys):
-    columns, _, _ = log()
-    path, out = tmp_path / "scores.parquet", epath.Path(tmp_path / "out")
-    write_scores(path, Scores.from_columns(columns))
-    evaluate_scores(str(path), out, OperatingPoint(), shown_only=True)
+def test_shown_offers_alone_are_evaluated_where_asked_and_every_title_says_so(columns, evaluated, capsys):
+    out = evaluated(without(columns, "propensity"), shown_only=True)
     shown = capsys.readouterr().out
     tree = json.loads((out / "evaluation.json").read_text())
     test = np.array(columns["split"]) == "test"
@@ -62,14 +55,9 @@ def test_shown_offers_alone_are_evaluated_where_asked_and_every_title_says_so(tm
         assert f"{title}, of shown offers only" in (out / "report.html").read_text()
 
 
-def test_shown_only_needs_a_log(tmp_path):
-    columns, _, answers = log()
-    del columns["logged"]
-    columns["y_accept"] = answers.astype(float)
-    path = tmp_path / "scores.parquet"
-    write_scores(path, Scores.from_columns(columns))
+def test_shown_only_needs_a_log(evaluated):
     with pytest.raises(ScoresError, match="logged: found no such column, expected it with --shown_only"):
-        evaluate_scores(str(path), epath.Path(tmp_path / "out"), OperatingPoint(), shown_only=True)
+        evaluated(make_columns(slow=False), shown_only=True)
 
 
 def streams_with_unshown_offers():

@@ -27,13 +27,17 @@ def run(p, y, threshold=0.5):
     return np.stack(found, axis=1)
 
 
+def check_no_level_is_exceeded(probability, log_m):
+    highest = log_m.max(axis=1)
+    for level in np.unique(highest):
+        assert probability[highest >= level].sum() <= np.exp(-level) * (1 + 1e-9)
+
+
 def test_over_all_sequences_the_mean_is_one_and_no_level_is_exceeded_at_any_time():
     p, y, probability = all_sequences()
     log_m = run(p, y, threshold=0.4)
     np.testing.assert_allclose(probability @ np.exp(log_m), 1.0, rtol=1e-12)
-    highest = log_m.max(axis=1)
-    for level in np.unique(highest):
-        assert probability[highest >= level].sum() <= np.exp(-level) * (1 + 1e-9)
+    check_no_level_is_exceeded(probability, log_m)
 
 
 def test_every_bet_alone_is_a_martingale_and_keeps_at_least_half():
@@ -57,9 +61,7 @@ def test_offers_that_are_withdrawn_for_their_answers_raise_no_capital():
                 found.append(alarm.log_martingale(state))
             log_m = np.stack(found, axis=1)
             assert (probability @ np.exp(log_m) <= 1 + 1e-9).all()
-            highest = log_m.max(axis=1)
-            for level in np.unique(highest):
-                assert probability[highest >= level].sum() <= np.exp(-level) * (1 + 1e-9)
+            check_no_level_is_exceeded(probability, log_m)
 
 
 def pooled(people, independent=False):

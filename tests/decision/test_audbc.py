@@ -182,10 +182,7 @@ class TestInterval:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (
-            lambda p, y: audbc(Pass(p, p), np.zeros(3, bool), streams=None),
-            "y: found only 0s, expected at least one positive",
-        ),
+        (lambda p, y: audbc(Pass(p, p), np.zeros(3, bool), streams=None), "y: found only 0s, expected at least one"),
         (lambda p, y: audbc(Pass(p, p), y, streams=None, weight=np.array([1.0, 0, 1])), "y: found only 0s"),
         (lambda p, y: audbc(Pass(p, p), y, streams=None, margin=0.1), "margin: found 0.1 without p_need_slow"),
         (lambda p, y: audbc(Pass(p, p), y, streams=None, margin=-0.1), "margin: found -0.1"),

@@ -93,10 +93,7 @@ def test_order_and_duplication_change_nothing_and_weights_are_repetitions(data, 
     p, y = columns(data)
     repeats = np.arange(p.size) % 3 + 1
     options = dict(bins=bins, scheme=scheme)
-    for measure in (
-        lambda *args: calibration.expected_calibration_error(*args, **options),
-        calibration.brier_score,
-    ):
+    for measure in (lambda *args: calibration.expected_calibration_error(*args, **options), calibration.brier_score):
         expected = pytest.approx(measure(p, y), abs=1e-12)
         assert measure(p[::-1], y[::-1]) == expected
         assert measure(np.tile(p, times), np.tile(y, times)) == expected

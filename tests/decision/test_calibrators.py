@@ -237,18 +237,6 @@ def test_isotonic_against_scikit_learn(data, weighted):
     np.testing.assert_allclose(fitted(grid), model.predict(grid), atol=1e-9)
 
 
-@given(labelled)
-def test_isotonic_is_monotone_idempotent_and_keeps_the_mean(data):
-    p, y = np.array(data).T
-    weight = np.arange(p.size) % 4 + 0.25
-    fitted = calibration.fit_isotonic(p, y, weight)
-    q = fitted(p)
-    assert np.all(np.diff(fitted(np.sort(p))) >= 0)
-    assert np.average(q, weights=weight) == pytest.approx(np.average(y, weights=weight), abs=1e-12)
-    np.testing.assert_allclose(calibration.fit_isotonic(p, q, weight)(p), q, atol=1e-12)
-    assert np.all((q >= y.min() - 1e-12) & (q <= y.max() + 1e-12))
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
 @pytest.mark.parametrize("labels", [bool, np.int64, np.float32])
 def test_isotonic_of_hard_labels_is_the_same_in_every_type(dtype, labels):

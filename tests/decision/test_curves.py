@@ -56,27 +56,8 @@ def test_expected_cost_is_the_integral_of_the_costs_at_each_ratio(seed, margin, 
 
 
 @given(seed=seeds)
-def test_constant_policies_and_the_oracle_are_the_ends_of_the_scale(seed):
-    _, _, y_need, y_accept = sample(seed)
-    n = len(y_need)
-    always = expected_cost(Pass(np.ones(n), np.ones(n)), y_need, y_accept)
-    never = expected_cost(Pass(np.zeros(n), np.zeros(n)), y_need, y_accept)
-    assert max(always.rescaled, never.rescaled) == pytest.approx(0, abs=1e-12)
-    assert always.cost == pytest.approx(always.always) and never.cost == pytest.approx(never.never)
-    oracle = expected_cost(Pass(y_need.astype(float), y_accept.astype(float)), y_need, y_accept)
-    assert oracle.rescaled == pytest.approx(1) and oracle.cost == pytest.approx(0, abs=1e-12)
-
-
-@given(seed=seeds)
-def test_the_gate_on_true_probabilities_is_the_bayes_oracle(seed):
-    """For independent need and acceptance, no signals have a lower cost than the true ones at any ratio."""
-    rng = np.random.default_rng(seed)
-    p_need, p_accept = rng.random(40), rng.random(40)
-    true = expected_cost(Pass(p_need, p_accept), p_need, p_accept)
-    assert true.cost == pytest.approx(true.oracle, abs=1e-12)
-    other = expected_cost(Pass(rng.random(40), rng.random(40)), p_need, p_accept)
-    assert other.cost >= other.oracle - 1e-12
-    assert true.rescaled == pytest.approx(1)
+def test_the_oracle_on_dependent_probabilities_is_bayes(seed):
+    p_need, p_accept = np.random.default_rng(seed).random((2, 40))
     dependent, u = np.minimum(p_need, p_accept), np.linspace(np.log(0.5), np.log(4.0), 20001)
     bayes = expected_cost(Pass(p_need, p_accept), p_need, p_accept, y_both=dependent)
     best = np.minimum(1 - p_accept, np.exp(u)[:, None] * dependent).mean(axis=1) / (1 + np.exp(u))
@@ -164,10 +145,7 @@ def test_expected_cost_has_gradients_towards_the_oracle():
         (lambda p, y: audbc_main_paper(Pass(p, p), np.zeros(3)), "y: found only 0s"),
         (lambda p, y: audbc_main_paper(Pass(p, p), y, c_fa=0.0), "c_fa: found 0.0"),
         (lambda p, y: audbc_main_paper(Pass(p, p), y, [-1.0]), "cost_ratios: found -1.0"),
-        (
-            lambda p, y: expected_cost(Pass(p, p), y, p * 0, y_both=p),
-            "y_both: found 0.25 at index 0, above y_accept = 0",
-        ),
+        (lambda p, y: expected_cost(Pass(p, p), y, p * 0, y_both=p), "y_both: found 0.25 at index 0, above y_accept"),
         (lambda p, y: expected_cost(Pass(p, p), y, y, low=2.0, high=1.0), "low, high: found 2.0 and 1.0"),
     ],
 )

@@ -11,22 +11,9 @@ import pytest
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "decision.md"
 MODULES = (
-    "gate",
-    "surface",
-    "thinking",
-    "budgets",
-    "value_surface",
-    "audbc",
-    "losses",
-    "curation",
-    "calibration",
-    "metrics",
-    "judge_noise",
-    "uncertainty",
-    "drift",
+    *("gate", "surface", "thinking", "budgets", "value_surface", "audbc", "losses", "curation"),
+    *("calibration", "metrics", "judge_noise", "uncertainty", "drift"),
 )
-
-
 DOORS = (*MODULES, "operating_point", "passes", "policies", "arrays")
 
 

@@ -140,15 +140,6 @@ def test_decisions_are_nested_in_cost_need_and_acceptance(p_need, p_accept, bett
     assert decision <= gate.decide(p_need, max(p_accept, better), low, high)
 
 
-@given(probabilities, probabilities, costs, costs)
-def test_product_within_dynamic_within_static(p_need, p_accept, c_fa, c_fn):
-    product, dynamic, static = (
-        gate.decide(p_need, p_accept, c_fa, c_fn, policy) for policy in ("product", "dynamic", "static")
-    )
-    assert product <= dynamic <= static
-    assert static == gate.decide(1.0, p_accept, c_fa, c_fn)
-
-
 signals = st.lists(st.tuples(st.integers(0, 16), st.integers(0, 16)), min_size=1, max_size=10)
 
 
@@ -324,14 +315,8 @@ GOOD = {"p_need": 0.5, "p_accept": 0.5, "c_fa": 1.0, "c_fn": 2.0}
         ({"policy": "need_only"}, "base_rate: found None"),
         ({"policy": "need_only", "base_rate": 2.0}, "base_rate: found 2.0"),
         ({"fixed_threshold": -0.1}, "fixed_threshold: found -0.1"),
-        (
-            {"policy": "fixed", "p_need": np.ones(3), "fixed_threshold": np.ones(2)},
-            r"fixed_threshold \(2,\): found shapes that do not broadcast",
-        ),
-        (
-            {"policy": "need_only", "p_need": np.ones(3), "base_rate": np.ones(2)},
-            r"base_rate \(2,\): found shapes that do not broadcast",
-        ),
+        ({"policy": "fixed", "p_need": np.ones(3), "fixed_threshold": np.ones(2)}, r"fixed_threshold \(2,\): found"),
+        ({"policy": "need_only", "p_need": np.ones(3), "base_rate": np.ones(2)}, r"base_rate \(2,\): found shapes"),
     ],
 )
 def test_decide_refuses_bad_input_by_name(changes, message):

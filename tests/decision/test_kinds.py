@@ -7,18 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from prism_jax.decision import (
-    budgets,
-    calibration,
-    drift,
-    gate,
-    metrics,
-    surface,
-    thinking,
-    uncertainty,
-    value_surface,
-)
-from prism_jax.decision.audbc import audbc, expected_cost
+from prism_jax.decision import budgets, calibration, drift, gate, metrics, surface, thinking, uncertainty, value_surface
+from prism_jax.decision.audbc import audbc, audbc_value, expected_cost
 from prism_jax.decision.passes import Pass
 
 P, Q, Y, Z = np.array([0.2, 0.8, 0.5, 0.6]), np.array([0.3, 0.7, 0.9, 0.4]), np.array([0, 1, 1, 0]), np.ones(4)
@@ -67,6 +57,7 @@ CALLS = {
     "fit_grouped": (fit_grouped, (P, Y, Z)),
     "control_surface": (surface.control_surface, (*BOTH, Y)),
     "expected_cost": (expected_cost, (BOTH[0], Y, Y)),
+    "audbc_value": (audbc_value, (BOTH[0], Y)),
     "audbc": (lambda fast, y: audbc(fast, y, streams=np.arange(4)), (BOTH[0], Y)),
     "rate_intervals": (rate_intervals, (D, Y)),
     "paired_rates": (paired_rates, (D, ~D, Y)),

@@ -139,18 +139,10 @@ PEOPLE = np.arange(400) % 20
     ("propensity", "person", "message"),
     [
         (np.where(np.arange(400) % 4 == 1, np.nan, 0.5), PEOPLE, "propensity: found none at 50.0 % of the rows"),
-        (
-            np.where(np.arange(400) % 4 == 1, 0.0, 0.5),
-            PEOPLE,
-            "overlap: found that 50.0 % of the target policy's offers",
-        ),
+        (np.where(np.arange(400) % 4 == 1, 0.0, 0.5), PEOPLE, "overlap: found that 50.0 % of the target policy's"),
         (np.where(np.arange(400) == 0, 1e-3, 0.5), PEOPLE, "effective offers: found 28.6, expected at least 50"),
         (np.where(np.arange(400) % 40 == 0, 0.05, 0.9), PEOPLE, "effective changes: found 2.0, expected at least 40"),
-        (
-            np.full(400, 0.5),
-            np.minimum(np.arange(400) // 10, 9),
-            "effective people: found 1.6 of 10, expected at least 7",
-        ),
+        (np.full(400, 0.5), np.minimum(np.arange(400) // 10, 9), "effective people: found 1.6 of 10, expected at"),
         (np.full(400, 0.5), np.arange(400) % 7, "people: found 7, expected at least 8"),
     ],
 )

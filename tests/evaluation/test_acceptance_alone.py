@@ -1,12 +1,14 @@
 """A table without need: acceptance alone is evaluated, what is about need is absent, and people are resampled."""
 
+import dataclasses
 import json
 import re
 
 import numpy as np
 import pytest
 from etils import epath
-from synthetic_scores import POINT, evaluate, make_columns, sigmoid, without
+from synthetic_scores import POINT, evaluate, make_columns, without
+from test_slow_candidates import check_row, count_by_hand
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.uncertainty import Bounds, Cells, interval
@@ -38,19 +40,16 @@ def evaluation(scores):
     return evaluate(scores)
 
 
-def test_the_gate_is_one_threshold_and_its_costs_are_those_of_the_answers(scores, evaluation):
-    fits = protocol.calibrate(scores)
-    steps = splits.rows_of(scores, "test")
-    logit = np.log(steps.p_accept_fast) - np.log1p(-steps.p_accept_fast)
-    for form, p in (("raw", steps.p_accept_fast), ("calibrated", sigmoid(logit / fits.accept_fast.temperature))):
-        offer = p >= POINT.c_fa / (POINT.c_fa + POINT.c_fn)
-        cost = np.where(offer, POINT.c_fa * (1 - steps.y_accept), POINT.c_fn * steps.y_accept)
-        row = evaluation.policy("dynamic", form)
-        assert row.realised_cost == row.gold_cost == pytest.approx(cost.mean())
-        assert (row.tp, row.fn) == (steps.y_accept[offer].sum(), steps.y_accept[~offer].sum())
-    assert evaluation.policy("never").realised_cost == pytest.approx(POINT.c_fn * steps.y_accept.mean())
-    expected = np.where(steps.p_accept_true >= 1 / 3, 1 - steps.p_accept_true, 2 * steps.p_accept_true).mean()
-    assert evaluation.policy("bayes").expected_cost == pytest.approx(expected)
+def test_rows_are_those_of_a_need_that_is_certain(scores, evaluation):
+    fits, steps = protocol.calibrate(scores), splits.rows_of(scores, "test")
+    ones = np.ones(len(steps))
+    need = {"p_need_fast": ones, "y_need": ones, "p_both_true": steps.p_accept_true}
+    raw = dataclasses.replace(steps, **need)
+    read = {None: raw, "raw": raw}
+    read["calibrated"] = dataclasses.replace(raw, p_accept_fast=fits.calibrated("accept", "fast", steps))
+    for row in evaluation.policies:
+        check_row(row, count_by_hand(read[row.form], row.policy, POINT)[0])
+        assert row.realised_cost == row.gold_cost
 
 
 def test_everything_about_need_is_absent_by_name(scores, evaluation, tmp_path):

@@ -3,7 +3,7 @@ import json
 
 import numpy as np
 import pytest
-from synthetic_scores import POINT, as_log, changed, evaluate, make_columns, make_scores, without
+from synthetic_scores import POINT, changed, evaluate, make_columns, make_scores, without
 
 from prism_jax.decision import calibration as measures
 from prism_jax.evaluation import protocol, splits
@@ -81,18 +81,6 @@ def test_inverse_propensities_weight_offers_like_repeated_rows():
     weight = acceptance_weight(rows)
     assert fits.accept_fast.effective_count == pytest.approx(weight.sum() ** 2 / (weight**2).sum(), rel=1e-12)
     assert 1 <= fits.accept_fast.effective_count < fits.accept_fast.count
-
-
-def test_weights_bring_the_logged_acceptance_rate_back_to_the_true_one():
-    columns = make_columns(streams=6000, slow=False)
-    p = columns["p_accept_true"]
-    rng = np.random.default_rng(5)
-    propensity = np.where(p > 0.4, 0.8, 0.1)  # offers are made mostly where they would be accepted
-    scores = Scores.from_columns(as_log(columns, propensity, rng))
-    truth = p[scores.split == "calibration"].mean()
-    naive = np.nanmean(scores.y_accept[scores.split == "calibration"])
-    assert abs(protocol.calibrate(scores).accept_fast.base_rate - truth) < 0.02
-    assert naive - truth > 0.1
 
 
 def test_rows_without_an_answer_do_not_count():

@@ -56,6 +56,19 @@ def drop(_):
     return None
 
 
+def silent_at(rows, e=np.nan, least=0.0):
+    """Changes of a table: where nothing was offered, the propensity is `e`, and elsewhere at least `least`."""
+
+    def at(values):
+        return rows(np.arange(len(values)))
+
+    return {
+        "propensity": lambda p: np.where(at(p), e, np.maximum(p, least)),
+        "logged": lambda made: made & ~at(made),
+        "y_accept": lambda y: np.where(at(y), np.nan, y),
+    }
+
+
 WITHOUT_NEED = {"p_need_fast": drop, "p_need_slow": drop, "y_need": drop}
 CASES = {
     "slow signals": ({}, {}),
@@ -64,10 +77,7 @@ CASES = {
     "streams for people": ({"person": drop}, {}),
     "one candidate": ({"candidates": 1, "p_need_slow": drop, "p_accept_slow": drop}, {}),
     "an offer that could not be made": (
-        {"candidates": 1, "propensity": lambda e: np.where(np.arange(len(e)) % 191 == 0, np.nan, e)}
-        | {"logged": lambda made: made & (np.arange(len(made)) % 191 != 0)}
-        | {"y_accept": lambda y: np.where(np.arange(len(y)) % 191 == 0, np.nan, y)}
-        | {"p_offer": lambda p: list(np.maximum(p, 0.3))},
+        {"candidates": 1, "p_offer": lambda p: list(np.maximum(p, 0.3))} | silent_at(lambda row: row % 191 == 0),
         {"target": "p_offer"},
     ),
     "maps": ({}, {"maps": True}),
@@ -188,18 +198,11 @@ def test_offers_without_an_answer_are_left_out_of_signals_that_are_calibrated_on
 
 REFUSALS = {
     "too little exploration": (
-        {"candidates": 1, "propensity": lambda e: np.where(np.arange(len(e)) % 40 == 3, 0.01, np.maximum(e, 0.5))}
-        | {"logged": lambda made: made & (np.arange(len(made)) % 40 != 3)}
-        | {"y_accept": lambda y: np.where(np.arange(len(y)) % 40 == 3, np.nan, y)},
+        {"candidates": 1} | silent_at(lambda row: row % 40 == 3, e=0.01, least=0.5),
         "a probability of at least 0.[0-9]+ for each of the target's offers would have been enough",
     ),
     "too few rows": ({"people": 9, "steps": 2, "candidates": 1}, "no exploration would have been enough"),
-    "no propensities": (
-        {"candidates": 1, "propensity": lambda e: np.where(np.arange(len(e)) % 9 == 3, np.nan, e)}
-        | {"logged": lambda made: made & (np.arange(len(made)) % 9 != 3)}
-        | {"y_accept": lambda y: np.where(np.arange(len(y)) % 9 == 3, np.nan, y)},
-        "propensity: found none at ",
-    ),
+    "no propensities": ({"candidates": 1} | silent_at(lambda row: row % 9 == 3), "propensity: found none at "),
     "few people": ({"people": 7}, "people: found 7"),
 }
 
@@ -222,13 +225,8 @@ def test_what_a_log_cannot_tell_is_refused_with_the_same_words(case):
 
 @pytest.mark.parametrize("place", [0, -1])
 def test_a_weight_that_overflows_is_seen_in_whatever_part_it_stands(place):
-    def tiny(e):
-        e[place] = 1e-120
-        return e
-
-    silent = {"logged": lambda made: made & (np.arange(len(made)) != place % len(made))}
-    silent["y_accept"] = lambda y: np.where(np.arange(len(y)) != place % len(y), y, np.nan)
-    scores = table(candidates=1, propensity=tiny, p_offer=lambda p: list(np.full(len(p), 0.8)), **silent)
+    silent = silent_at(lambda row: row == row[place], e=1e-120)
+    scores = table(candidates=1, p_offer=lambda p: list(np.full(len(p), 0.8)), **silent)
     settings = dataclasses.replace(SETTINGS, least_effective=0.0, least_changes=0.0)
     for number in (1, 7):
         with pytest.raises(OverlapError, match=r"^effective people: found 1\.0 of 24"):

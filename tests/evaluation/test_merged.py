@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 from in_parts import leaves
-from synthetic_scores import POINT, in_folds, make_columns
+from synthetic_scores import POINT, SPLITS, in_folds, make_columns, make_two_passes
 
 from prism_jax.decision import calibration as measures
 from prism_jax.decision.uncertainty import poisson_weights, unit_keys
@@ -19,18 +19,8 @@ STEPS = 960
 
 def with_candidates(seed):
     """A table with three candidates at each step, of which the passes pick different ones."""
-    rng = np.random.default_rng(seed)
-    one = make_columns(seed=seed, streams=40, steps=8)
-    columns = {name: np.repeat(np.asarray(values), 3) for name, values in one.items()}
-    n = len(columns["step"])
-    p_accept = rng.beta(0.8, 1.2, n)
-    columns["candidate"] = np.tile(np.arange(3), n // 3)
-    columns["p_accept_fast"] = np.clip(p_accept + rng.normal(0, 0.1, n), 0.01, 0.99)
-    columns["p_accept_slow"] = np.clip(p_accept + rng.normal(0, 0.03, n), 0.01, 0.99)
-    columns["y_accept"] = (rng.random(n) < p_accept).astype(float)
-    columns["p_accept_true"], columns["p_both_true"] = p_accept, p_accept * columns["p_need_true"]
-    columns["tokens_slow"] = rng.integers(50, 90, n)
-    return columns
+    columns, rng = make_two_passes(seed, 40, 8, SPLITS)
+    return columns | {"tokens_slow": rng.integers(50, 90, STEPS)}
 
 
 def out_of_fold(seed, **more):
@@ -102,12 +92,6 @@ def fewer_bins(monkeypatch):
 def all_bins(fewer_bins, monkeypatch):
     for name, grid in GRIDS.items():
         monkeypatch.setattr(histograms, name, grid)
-
-
-@pytest.fixture
-def coarse(fewer_bins, monkeypatch):
-    for name, grid in GRIDS.items():
-        monkeypatch.setattr(histograms, name, grid._replace(bins=1 << 11))
 
 
 APPROXIMATE = ("audbc_low", "audbc_high", "miscalibration", "discrimination", "accept_alone", "audbc")

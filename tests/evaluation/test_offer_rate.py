@@ -2,6 +2,7 @@ import json
 
 import numpy as np
 import pytest
+from synthetic_scores import SPLITS, make_two_passes
 
 from prism_jax.decision import gate
 from prism_jax.decision.operating_point import OperatingPoint
@@ -11,24 +12,9 @@ from prism_jax.gate import Gate
 from prism_jax.scores import Scores
 
 
-def several_offers(streams=60, steps=10, candidates=4):
-    """Four offers per step; the policy makes the top-ranked one, which is accepted far more often than the others."""
-    rng = np.random.default_rng(0)
-    n = streams * steps * candidates
-    need = np.repeat(rng.random(streams * steps), candidates)
-    accept = rng.beta(0.6, 1.2, n)
-    return Scores.from_columns(
-        {
-            "stream": np.repeat([f"s{i}" for i in range(streams)], steps * candidates),
-            "step": np.tile(np.repeat(np.arange(steps), candidates), streams),
-            "candidate": np.tile(np.arange(candidates), streams * steps),
-            "split": np.repeat(["calibration", "test"] * (streams // 2), steps * candidates),
-            "p_need_fast": need,
-            "p_accept_fast": accept,
-            "y_need": np.repeat((rng.random(streams * steps) < need[::candidates]).astype(float), candidates),
-            "y_accept": (rng.random(n) < accept).astype(float),
-        }
-    )
+def several_offers():
+    """Three offers per step; a policy makes the top-ranked one, which is accepted far more often than the others."""
+    return Scores.from_columns(make_two_passes(streams=60, splits=SPLITS)[0])
 
 
 def test_need_only_takes_the_acceptance_rate_of_the_offers_that_a_policy_would_make():
@@ -54,7 +40,7 @@ def test_a_calibration_without_the_offer_rate_is_read_and_falls_back_to_the_base
     tree = json.loads(path.read_text())
     for fit in tree.values():
         if isinstance(fit, dict):
-            del fit["offer_rate"]
+            fit.pop("offer_rate", None)
     path.write_text(json.dumps(tree))
     assert read_calibration(path).offer_rate == fits.accept_fast.base_rate
 

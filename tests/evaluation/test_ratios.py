@@ -114,10 +114,7 @@ def test_the_record_says_what_it_was_taken_on_and_marks_what_is_deployed():
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [
-        ({"y_accept": 0.5}, "AUDBC: some labels are soft"),
-        ({"y_accept": 0.0}, "AUDBC: no judged step is gold"),
-    ],
+    [({"y_accept": 0.5}, "AUDBC: some labels are soft"), ({"y_accept": 0.0}, "AUDBC: no judged step is gold")],
 )
 def test_labels_that_have_no_area_switch_it_off_by_name_and_keep_the_costs(change, message):
     scores = make_scores(slow=False)

@@ -42,12 +42,15 @@ def asks(fold, run):
     return Scores.from_rows(rows_of_streams(fold.test, None, p, split="test", fold=fold.number))
 
 
+ASKS = Baseline("asks", "asks for help", asks, fitted=False)
+
+
 @pytest.fixture
 def one_more(monkeypatch):
     """A source and a baseline beside ours, a line each."""
     reader = lambda place, **settings: Published(moments())  # noqa: E731
     monkeypatch.setitem(SOURCES, "kitchen", Source("moments", "a file", "none", "nowhere", reader))
-    monkeypatch.setitem(registry.BASELINES, "asks", Baseline("asks", "asks for help", asks, fitted=False))
+    monkeypatch.setitem(registry.BASELINES, "asks", ASKS)
 
 
 def tables_of(names, source, run):
@@ -96,7 +99,7 @@ def test_the_publishers_test_part_is_tested_alone_where_both_parts_are_there(tmp
         "always", "always", decide=lambda fold, run, ratio: {(one.id, 0): 0 for one in fold.test}, fitted=False
     )
     run = Run(epath.Path(tmp_path))
-    for baseline in (registry.BASELINES["tfidf"], Baseline("asks", "asks for help", asks, fitted=False), always):
+    for baseline in (registry.BASELINES["tfidf"], ASKS, always):
         cell = running.cell_of(baseline, source, run, CalibrationConfig("penalised"), None, run.cache / baseline.name)
         assert all(sorted(decided.steps.stream.tolist()) == tested for decided in cell.decided.values())
 
@@ -242,8 +245,7 @@ def test_costs_count_need_where_a_baseline_does_not_score_it(tmp_path):
         for number, stream in enumerate(moments())
     ]
     source, run = material.Material("kitchen", tuple(streams)), Run(epath.Path(tmp_path))
-    baseline = Baseline("asks", "asks for help", asks, fitted=False)
-    cell = running.cell_of(baseline, source, run, CalibrationConfig("penalised"), None, epath.Path(tmp_path))
+    cell = running.cell_of(ASKS, source, run, CalibrationConfig("penalised"), None, epath.Path(tmp_path))
     assert not cell.folds[0].scores.has_need
     never = measures.realised(measures.constants(cell.decided[1.0].steps)["never"], 1.0)
     missed = [step.y_need * step.candidates[0].y_accept for stream in streams for step in stream.steps]

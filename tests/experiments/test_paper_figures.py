@@ -40,19 +40,19 @@ def test_no_legend_stands_among_the_data(study, name):
     assert shown == list(dict.fromkeys(labels))
 
 
-def names_of(figure):
-    return [label.get_text() for label in figure.axes[0].get_yticklabels()]
+def names_of(axes):
+    return [label.get_text() for label in axes.get_yticklabels()]
 
 
 def test_every_section_of_bars_is_named_the_first_included():
     figure = empty()
     drawing.bars(figure, [line("x", 0.5, "one"), line("y", 0.4, "one"), line("x", 0.3, "two")], MEASURES)
-    assert names_of(figure) == ["one", "x", "y", "two", "x"]
+    assert names_of(figure.axes[0]) == ["one", "x", "y", "two", "x"]
     assert [bar.get_y() + bar.get_height() / 2 for bar in figure.axes[0].patches] == pytest.approx([1, 2, 4])
 
 
 def test_the_rows_of_the_tests_of_significance_say_what_is_compared(study):
-    names = names_of(drawn("significance", study))
+    names = names_of(drawn("significance", study).axes[0])
     assert names[0] == "gate minus p_accept alone"
     assert "slow on margin minus fast only" in names
 
@@ -85,8 +85,4 @@ def test_raw_and_calibrated_signals_have_panels_of_their_own(study):
 def test_the_case_study_states_in_the_figure_what_happened(study):
     figure = drawn("case_study", study)
     assert "The slow pass" in figure.axes[0].get_title()
-    assert names_of_rows(figure.axes[1]) == ["fast pass", "with slow pass", "right"]
-
-
-def names_of_rows(axes):
-    return [label.get_text() for label in axes.get_yticklabels()]
+    assert names_of(figure.axes[1]) == ["fast pass", "with slow pass", "right"]

@@ -225,9 +225,7 @@ def test_one_table_has_one_judge(options, tmp_path):
     one = table(tmp_path, "one")
     labels, tested = columns()["y_need"], np.asarray(columns()["split"]) == "test"
     flipped = table(tmp_path, "two", y_need=np.where(tested, 1 - labels, labels))
-    with pytest.raises(
-        ValueError, match=r"--system=two: .* found y_need = .* expected scores tables with the labels of"
-    ):
+    with pytest.raises(ValueError, match=r"--system=two: .* found y_need = .* expected scores tables with the labels"):
         sheets("main", SystemOptions(system=[one, flipped]))
     both = dataclasses.replace(options, system=[*options.system, one])
     made = sheets("main", both)

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 from in_parts import write
-from paper_study import ON_SCORES, SETTINGS, cells, columns, made
+from paper_study import ON_SCORES, SETTINGS, columns, made
 from synthetic_scores import make_columns
 from test_merged import of_acceptance_alone, parts_of, people_in_folds, with_candidates
 
@@ -223,11 +223,3 @@ def test_a_table_that_cannot_be_made_is_said_as_in_memory(files, capsys):
     write_scores(files / "fast.parquet", scores)
     with pytest.raises(SkippedError, match="inference: slow pass: there is no column p_"):
         made(files / "fast.parquet", files / "none", ("inference",))
-
-
-def test_cells_of_the_drift_count_every_step():
-    scores = Scores.from_columns(columns())
-    (sheet,) = registry.function("drift")(sums_of(scores, 4, ("drift",)).study("x")).sheets
-    assert cells(sheet, "T = 1, ε = 0")["flip_rate"].value == 0
-    flipped = cells(sheet, "T = 1, ε = 0.15")["flip_rate"].value * number_of_steps(scores)
-    assert flipped == pytest.approx(round(flipped)) and flipped > 0

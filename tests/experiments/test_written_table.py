@@ -68,10 +68,7 @@ def test_a_second_reading_that_is_the_first_changes_nothing(values):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        (
-            {"p_accept_written": None},
-            r"there is no column p_accept_written, which `python -m prism_jax score --reread` writes",
-        ),
+        ({"p_accept_written": None}, r"there is no column p_accept_written, which `python -m prism_jax score"),
         ({"p_accept_written": np.nan}, "p_accept_written: found null everywhere"),
         ({"y_accept": 0.5}, "y_accept: expected at most 10000 labels of 0 and 1 without weights"),
         ({"y_accept": 1.0}, "where a text was written, .*cannot calibrate p_accept_fast"),

@@ -121,18 +121,10 @@ def test_the_stream_shown_has_the_gate_at_work(streams, chosen):
     assert timeline.choose_stream(small_trace(streams)) == f"stream {chosen}"
 
 
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [
-        (0, "0:00"),
-        (59.6, "1:00"),
-        (3661, "1:01:01"),
-        (86399, "23:59:59"),
-        (1e6, "11 d 13:46:40"),
-        (-5, "−0:05"),
-        (math.nan, ""),
-    ],
-)
+CLOCK = {0: "0:00", 59.6: "1:00", 3661: "1:01:01", 86399: "23:59:59", 1e6: "11 d 13:46:40", -5: "−0:05", math.nan: ""}
+
+
+@pytest.mark.parametrize(("seconds", "shown"), CLOCK.items())
 def test_the_clock(seconds, shown):
     assert timeline.clock(float(seconds)) == shown
 

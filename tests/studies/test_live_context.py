@@ -13,14 +13,7 @@ from prism_jax.streams.edit import map_steps
 from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.scoring.student import Student
-from studies.live_context import (
-    KEEPS,
-    compare,
-    decide,
-    outgrown,
-    read_live,
-    read_offline,
-)
+from studies.live_context import KEEPS, compare, decide, outgrown, read_live, read_offline
 
 CONTEXT = 90
 

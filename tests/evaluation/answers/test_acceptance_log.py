@@ -230,7 +230,6 @@ def test_people_are_numbered_as_the_log_first_mentions_them_unless_names_are_kep
 
 
 BAD = {
-    "no such column": ("person=user,accepted=done", "found no column 'done'"),
     "not 0 or 1": ("person=user,accepted=stars", "column 'stars': found 4, expected true or false, or 1 or 0"),
     "one class": ("person=user,accepted=yes", "answers that all accepted the offer, expected both kinds"),
     "an offer not made": ("person=user,accepted=taken,logged=shown", "not made and no propensity"),

@@ -60,27 +60,19 @@ def check_close(found, expected):
         assert same(found[path], value, 1e-6), (path, found[path], value)
 
 
+LOGGED = "person=who,time=at,accepted=took_shown,logged=shown"
+CASES = ((f"{ROLES},score=p,group=where", {}), ("person=who,accepted=p>=0.5", {}))
+MORE = (
+    (f"{ROLES},score=said", {}),
+    (f"{ROLES},score=points,answered=later", {}),
+    (f"{LOGGED},score=p,propensity=share,group=where", {"weighted": True}),
+    (f"{LOGGED},score=points,propensity=share", {}),
+    (f"{LOGGED},score=p", {"shown_only": True}),
+)
+
+
 @pytest.mark.parametrize(
-    ("roles", "options"),
-    [
-        (f"{ROLES},score=p,group=where", {}),
-        pytest.param(f"{ROLES},score=said", {}, marks=pytest.mark.slow),
-        pytest.param(f"{ROLES},score=points,answered=later", {}, marks=pytest.mark.slow),
-        ("person=who,accepted=p>=0.5", {}),
-        pytest.param(
-            "person=who,time=at,accepted=took_shown,score=p,logged=shown,propensity=share,group=where",
-            {"weighted": True},
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            "person=who,time=at,accepted=took_shown,score=points,logged=shown,propensity=share",
-            {},
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            "person=who,time=at,accepted=took_shown,score=p,logged=shown", {"shown_only": True}, marks=pytest.mark.slow
-        ),
-    ],
+    ("roles", "options"), [*CASES, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE)]
 )
 def test_neither_parts_nor_bins_change_a_number(tmp_path, small_parts, monkeypatch, capsys, roles, options):
     table = simulated()

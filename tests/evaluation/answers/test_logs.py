@@ -307,10 +307,7 @@ SAYS = {
         ("person=who,accepted=slow", "row 4, column 'slow': found nothing, expected an answer to the offer; logged="),
         ("person=who,accepted=took,answered=at", "found answered without time"),
         ("person=who,accepted=took,time=at,answered=rating", "row 2, column 'rating': found an answer 15.5 s before"),
-        (
-            "person=who,accepted=took,propensity=rating",
-            "row 2, column 'rating': found 5, expected a probability above 0",
-        ),
+        ("person=who,accepted=took,propensity=rating", "row 2, column 'rating': found 5, expected a probability"),
         ("person=who,accepted=took,logged=slow", "row 4, column 'slow': found nothing, expected whether the offer was"),
     ],
     "context": [

@@ -143,7 +143,7 @@ def test_roles_are_guessed_by_content_where_no_name_tells(tmp_path):
     (tmp_path / "log.csv").write_text(f"Kundin;Zeitpunkt;Sicherheit;Angezeigt;Angenommen;Fläche\n{rows}")
     _, roles, more = roles_of(tmp_path / "log.csv")
     assert roles == [
-        *("person=COLUMN", "accepted=Angenommen==ja", "time=Zeitpunkt", "score=Sicherheit%", "logged=Angezeigt==ja"),
+        *("person=COLUMN", "accepted=Angenommen==ja", "time=Zeitpunkt", "score=Sicherheit%", "logged=Angezeigt==ja")
     ]
     assert more == ["--shown_only"]
     log = read_log(tmp_path / "log.csv", parse_columns([roles[0].replace("COLUMN", "Kundin"), *roles[1:]]))

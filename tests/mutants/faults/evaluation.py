@@ -9,7 +9,7 @@ EVALUATION = (
         "parts[fold] = _fitted(_of_others(fits, fold), config, state)",
         "parts[fold] = _fitted(fits[fold], config, state)",
         "Every fold is calibrated on the labels that it is measured on.",
-        ("evaluation/test_calibrate.py", "evaluation/test_protocol.py"),
+        ("evaluation/test_calibrator_choice.py", "evaluation/test_protocol.py"),
         vital=True,
     ),
     Fault(
