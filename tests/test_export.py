@@ -46,8 +46,6 @@ from prism_jax.training.run_config import RunConfig, TrainingConfig
 from prism_jax.training.start import with_start
 from prism_jax.training.workdir import Workdir
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "export.md"
 CONFIG = RunConfig(
     data=DataConfig(train_streams=12, calibration_streams=12, test_streams=6),

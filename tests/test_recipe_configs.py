@@ -21,8 +21,6 @@ from prism_jax.training.run import resolve
 from prism_jax.training.run_config import MeshConfig, RunConfig
 from prism_jax.training.workdir import Workdir
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 PAPER = {
     "training.learning_rate": 1e-5,
     "training.warmup": 0.1,

@@ -33,7 +33,7 @@ from prism_jax.training import run as runs
 from prism_jax.training.run import reopen_run
 from prism_jax.training.workdir import Workdir
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("compile_quickly")]
+pytestmark = pytest.mark.slow
 
 NAMES = ("a", "b", "c")
 PANEL = panel_of(*NAMES)

@@ -17,8 +17,6 @@ from prism_jax.scores import read_scores
 from prism_jax.streams.sources import DataConfig
 from prism_jax.training.workdir import Workdir
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 CONFIG = dataclasses.replace(
     tiny.CONFIG,
     data=DataConfig(train_streams=12, calibration_streams=12, test_streams=6),

@@ -13,6 +13,7 @@ from etils import epath
 from judged_streams import vote_on
 from official_reference import judged_as_published, scored_as_published
 from real_checkout import CHECKOUT, needs_checkout, run_script
+from test_official_scores import GIVEN
 from test_published import checkout
 
 from prism_jax.labelling.judges.prompts import questions
@@ -279,8 +280,7 @@ def scored(folder, name, accepts, **options):
     traces = read_traces(folder / name)
     asked = [one for stream, trace in traces.items() for one in questions(trace_stream(stream, trace), 40)]
     write_votes(folder / f"{name}.votes.jsonl", [vote_on(one, "j", accepts(one)) for one in asked])
-    given = dict.fromkeys(("prompt", "judged_by", "labels", "splits", "published", "data_dir"))
-    given |= {"votes": str(folder / f"{name}.votes.jsonl"), "judges": ["j"], "most_events": 40, "need": "strict"}
+    given = GIVEN | {"votes": str(folder / f"{name}.votes.jsonl"), "judges": ["j"]}
     score_official({**given, "traces": str(folder / name), "workdir": str(folder / "scores"), **options})
     return [read_published(folder / "scores" / mode / f"{name}.csv") for mode in ("official", "fixed")]
 

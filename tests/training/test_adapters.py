@@ -28,8 +28,6 @@ from prism_jax.training.run import resolve, restore_trained, trained_params, unt
 from prism_jax.training.start import with_start
 from prism_jax.training.workdir import Workdir
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 LORA = LoraConfig(rank=2, alpha=8.0, dropout=0.1, head="slots")
 
 

@@ -26,8 +26,6 @@ from prism_jax.training.run import resolve
 from prism_jax.training.run_config import PackingConfig
 from prism_jax.training.workdir import Workdir
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 STREAMS, TEMPLATE = RUN.splits.train, RUN.template
 
 

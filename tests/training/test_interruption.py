@@ -19,8 +19,6 @@ from prism_jax.training.loop import train
 from prism_jax.training.run import resolve, trained_params
 from prism_jax.training.workdir import Workdir
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 CONFIG = tiny.with_training(
     dataclasses.replace(tiny.CONFIG, data=dataclasses.replace(tiny.CONFIG.data, validation=0.25)),
     steps=8,

@@ -20,8 +20,6 @@ from prism_jax.training.loop import train
 from prism_jax.training.run import resolve, trained_params
 from prism_jax.training.workdir import Workdir
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 
 def job(folder, config=tiny.CONFIG):
     """Returns a run and a function that trains it in a folder."""

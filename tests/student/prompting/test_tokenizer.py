@@ -217,6 +217,8 @@ def test_missing_specials_are_named(small, tmp_path):
     message = r"^tokenizer: found no special token <\|im_start\|>, <\|im_end\|>, expected a ChatML"
     with pytest.raises(ValueError, match=message):
         Tokenizer(json.dumps(content))
+    with pytest.raises(ValueError, match=r"^tokenizer: found no special token <\|endoftext\|>, "):
+        Tokenizer('{"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": []}}')
     with pytest.raises(KeyError, match="im_middle"):
         small.special("<|im_middle|>")
 
@@ -230,16 +232,18 @@ def test_an_invalid_tokenizer_file_is_named(tmp_path, content):
             Tokenizer.load(named)
 
 
-def test_a_definition_without_special_tokens_lacks_them():
-    with pytest.raises(ValueError, match=r"^tokenizer: found no special token <\|endoftext\|>, "):
-        Tokenizer('{"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": []}}')
-
-
-@pytest.mark.parametrize(("content", "found"), [("{", "found broken JSON"), ("[]", r"found \[\], expected an object")])
-def test_an_invalid_tokenizer_config_is_named(small, tmp_path, content, found):
+@pytest.mark.parametrize(
+    ("name", "content", "found"),
+    [
+        ("tokenizer_config.json", b"{", "found broken JSON"),
+        ("tokenizer_config.json", b"[]", r"found \[\], expected an object"),
+        ("chat_template.jinja", b"{{ messages }}\xff", "found byte 0xff at 14, expected"),
+    ],
+)
+def test_an_invalid_file_beside_the_tokenizer_is_named(small, tmp_path, name, content, found):
     small.save(tmp_path / "tokenizer.json")
-    (tmp_path / "tokenizer_config.json").write_text(content)
-    with pytest.raises(ValueError, match=rf"^{re.escape(str(tmp_path))}/tokenizer_config\.json: {found}"):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=rf"^{re.escape(str(tmp_path / name))}: {found}"):
         Tokenizer.load(tmp_path)
 
 
@@ -254,15 +258,6 @@ def test_truncation_padding_and_framing_in_a_file_are_ignored(small, tmp_path):
     framed = Tokenizer(whole.to_str())
     for text in ("a", "The parser stares at the bike for long."):
         assert framed.encode(text) == small.encode(text)
-
-
-def test_a_chat_template_that_is_not_utf8_is_named(tmp_path):
-    folder = tmp_path / "model"
-    folder.mkdir()
-    Tokenizer.train(["one two"], 300).save(folder / "tokenizer.json")
-    (folder / "chat_template.jinja").write_bytes(b"{{ messages }}\xff")
-    with pytest.raises(ValueError, match=re.escape(f"{folder}/chat_template.jinja: found byte 0xff at 14, expected")):
-        Tokenizer.load(folder)
 
 
 def test_texts_that_are_remembered_take_little_memory(small):

@@ -92,18 +92,6 @@ def test_pickles_are_refused_by_name_and_never_opened(name, folder):
         refused(folder / name, re.escape(message.removeprefix(f"/{name}")), load=load)
 
 
-def test_an_index_may_not_name_a_pickle(sharded):
-    index = sharded / "model.safetensors.index.json"
-    content = json.loads(index.read_text())
-    content["weight_map"]["model.norm.weight"] = "pytorch_model.bin"
-    index.write_text(json.dumps(content))
-    refused(
-        sharded,
-        r"/model\.safetensors\.index\.json: weight_map: found 'pytorch_model\.bin' for model\.norm\.weight, "
-        r"expected a \.safetensors file",
-    )
-
-
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
 def test_symlinks_out_of_the_directory(name, folder, tmp_path):
     shutil.move(folder / name, tmp_path / name)
@@ -132,12 +120,26 @@ def test_a_snapshot_of_the_hubs_cache_is_read_and_links_out_of_the_cache_are_ref
     refused(snapshot, rf"/model\.safetensors: found a symlink out of the directory \(to {other}\), expected a file .*")
 
 
-def test_an_index_may_not_lead_out_of_the_directory(sharded, folder):
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "pytorch_model.bin",
+            r"/model\.safetensors\.index\.json: weight_map: found 'pytorch_model\.bin' for model\.norm\.weight, "
+            r"expected a \.safetensors file",
+        ),
+        (
+            "../model/model.safetensors",
+            r"/\.\./model/model\.safetensors: found a path out of the directory .*, expected a file inside .*",
+        ),
+    ],
+)
+def test_an_index_may_name_safetensors_in_the_directory_alone(sharded, folder, name, message):
     index = sharded / "model.safetensors.index.json"
     content = json.loads(index.read_text())
-    content["weight_map"]["model.norm.weight"] = "../model/model.safetensors"
+    content["weight_map"]["model.norm.weight"] = name
     index.write_text(json.dumps(content))
-    refused(sharded, r"/\.\./model/model\.safetensors: found a path out of the directory .*, expected a file inside .*")
+    refused(sharded, message)
 
 
 def test_files_that_are_missing_or_too_many(folder, sharded):

@@ -14,8 +14,6 @@ from tiny_step import LOSS, MESH, batch_of, jit, params, slots
 
 from prism_jax.training.optimization.step import make_gradient, split
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 
 def uneven(batch):
     """Removes most labels of row 0 and all labels of row 1, and makes propensities differ strongly between rows."""

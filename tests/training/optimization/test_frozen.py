@@ -16,8 +16,6 @@ from prism_jax.student.qwen3 import Qwen3
 from prism_jax.training.optimization.frozen import Partition
 from prism_jax.training.run_config import RunConfig
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 MODEL = Qwen3(small(vocab_size=40, num_layers=3))
 
 

@@ -24,8 +24,6 @@ from prism_jax.training.run import resolve
 from prism_jax.training.run_config import RunConfig
 from prism_jax.training.workdir import Workdir
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 LOWER = ("embedding", "layers/[01]/.*")
 SLOTS = tiny_step.slots(num_layers=3)
 PARTITION = Partition(SLOTS.model.abstract_params(), LOWER)

@@ -18,8 +18,6 @@ from prism_jax.training.loop import train
 from prism_jax.training.optimization.step import TrainState, make_shares
 from prism_jax.training.workdir import Workdir
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 
 @pytest.mark.slow
 @pytest.mark.parametrize("response", [0.3, 0.0])

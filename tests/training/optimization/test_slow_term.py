@@ -17,8 +17,6 @@ from prism_jax.decision import gate
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.training.pathways.supervision import supervise
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 FOUND = supervised(slow=0.5)
 EXAMPLE = Example.of(FOUND.streams)
 
