@@ -2,20 +2,13 @@ import dataclasses
 
 import numpy as np
 import pytest
-from student_sizes import small
 
 from prism_jax.scores import Scores
 from prism_jax.streams import Candidate
 from prism_jax.streams.edit import map_candidates
 from prism_jax.student.prompting.packing import decisions, pack
-from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.scoring.fast import score_streams
 from prism_jax.student.scoring.student import Student
-
-
-@pytest.fixture(scope="module")
-def model(template):
-    return Qwen3(small(vocab_size=template.tokenizer.size, initializer_range=0.3))
 
 
 @pytest.fixture(scope="module")
