@@ -7,7 +7,6 @@ import pytest
 from full_pass import trunk
 from offers import make_stream
 from safetensors.numpy import load_file
-from student_sizes import small
 
 from prism_jax.probe import kept_states
 from prism_jax.probe.probe_config import StatesConfig
@@ -15,14 +14,9 @@ from prism_jax.probe.states import Reader
 from prism_jax.streams.edit import map_candidates
 from prism_jax.student.attention import no_branches
 from prism_jax.student.prompting.packing import decisions
-from prism_jax.student.qwen3 import Qwen3, Tree
+from prism_jax.student.qwen3 import Tree
 
 STREAM = make_stream(1, steps=3, most=3)
-
-
-@pytest.fixture(scope="module")
-def model(template):
-    return Qwen3(small(vocab_size=template.tokenizer.size))
 
 
 @pytest.fixture(scope="module")

@@ -4,14 +4,7 @@ import jax
 import pytest
 from packed_streams import make_bushy
 
-from prism_jax.student.model_config import StudentConfig
-from prism_jax.student.qwen3 import Qwen3, Tree, take
-
-
-@pytest.fixture(scope="module")
-def model(template):
-    small = dict(hidden_dim=32, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8, mlp_dim=48)
-    return Qwen3(StudentConfig(vocab_size=template.tokenizer.size, **small))
+from prism_jax.student.qwen3 import Tree, take
 
 
 @pytest.fixture(scope="module")
