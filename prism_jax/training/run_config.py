@@ -139,7 +139,7 @@ class TrainingConfig:
                 f"steps: found {self.steps} with epochs = {self.epochs}, expected one of them above 0 and the other 0"
             )
         check(self, "steps", self.steps < 2**31, "less than 2**31, which step counters can hold")
-        check(self, "seed", 0 <= self.seed < 2**63, f"0 to {2**63 - 1}")
+        check(self, "seed", 0 <= self.seed < 2**32, f"0 to {2**32 - 1}")  # keys of JAX drop higher bits
         if self.start_sha256 and not self.start:
             raise ValueError(f"start_sha256: found {self.start_sha256} without start, expected the weights' path there")
         known = re.fullmatch(r"([0-9a-fA-F]{64})?", self.start_sha256) is not None
