@@ -48,6 +48,9 @@ _HEADER = Object(
 )
 """An architecture's own fields; of what has only one value, the student supports no other."""
 
+_FACTORS = ("rope.scaling.factor", "rope.scale_linear")
+"""Fields that scale positions, linearly where no type is named; 0 and 1 leave them."""
+
 _REORDERED = re.compile(r"blk\.\d+\.attn_([qk])\.weight")
 
 # The package dequantises 16 rows at a time; rows are joined to have about so many bytes, or each step costs too much.
@@ -175,6 +178,12 @@ class GGUFFile:
         prefix = f"{self.architecture}."
         fields = {name.removeprefix(prefix): self._scalar(name) for name in self._fields if name.startswith(prefix)}
         header: dict[str, Any] = decode(_HEADER, fields, f"{self.where}: {self.architecture}", ValueError)
+        for name in _FACTORS if header.get("rope.scaling.type") is None else ():
+            if fields.get(name, 1) not in (0, 1):
+                raise ValueError(
+                    f"{self.where}: {self.architecture}: {name}: found {reprlib.repr(fields[name])}, expected 1: the "
+                    "student does not scale positions"
+                )
         return header
 
     def _head_dim(self) -> int:

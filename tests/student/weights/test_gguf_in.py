@@ -77,6 +77,7 @@ def test_the_order_of_rows_matters(theirs, tmp_path):
     ("fields", "message"),
     [
         ([("rope.scaling.type", "yarn")], r"llama: rope\.scaling\.type: found 'yarn' .str., expected 'none'"),
+        ([("rope.scaling.factor", 4)], r"llama: rope\.scaling\.factor: found 4, expected 1"),  # linear, without a type
         ([("expert_count", 8)], r"llama: expert_count: found 8 .int., expected 0"),
         ([("attention.sliding_window", 512)], r"llama: attention\.sliding_window: found 512 .int., expected 0"),
     ],
