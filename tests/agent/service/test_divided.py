@@ -255,24 +255,20 @@ async def test_a_new_owner_without_an_answer_does_not_keep_the_directory_from_ot
     assert len(killed) == 2
 
 
-def test_an_owner_that_leaves_says_so_meanwhile(monkeypatch, tmp_path):
+async def test_an_owner_that_leaves_says_so_meanwhile(together, monkeypatch):
     cluster = pytest.importorskip("prism_jax.agent.service.cluster", reason="Ray is that of the extra `cluster`")
     monkeypatch.setattr(cluster.ray.actor, "exit_actor", lambda: None)
-
-    async def work(together):
-        owner = cluster.OwnerActor(together.load, tmp_path, 100)
-        await owner.start()
-        leaving = asyncio.ensure_future(owner.leave())
-        await asyncio.sleep(0)
-        with pytest.raises(StaleError):
-            await asyncio.wait_for(owner.ask(Asked(TENANT, DECIDE, whose("s"))), 5)
-        leaving.cancel()
-        await owner.stop()
-
-    run(tmp_path, work)
+    owner = cluster.OwnerActor(together._agents, together.folder, 100)
+    await owner.start()
+    leaving = asyncio.ensure_future(owner.leave())
+    await asyncio.sleep(0)
+    with pytest.raises(StaleError):
+        await asyncio.wait_for(owner.ask(Asked(TENANT, DECIDE, whose("s"))), 5)
+    leaving.cancel()
+    await owner.stop()
 
 
-def test_owners_that_do_not_load_keep_nobody_waiting(monkeypatch):
+async def test_owners_that_do_not_load_keep_nobody_waiting(monkeypatch):
     cluster = pytest.importorskip("prism_jax.agent.service.cluster", reason="Ray is that of the extra `cluster`")
     killed, calls = [], []
     monkeypatch.setattr(cluster.ray, "kill", killed.append)
@@ -285,14 +281,11 @@ def test_owners_that_do_not_load_keep_nobody_waiting(monkeypatch):
             calls.append(method)
             await asyncio.sleep(3600)
 
-    async def scaled():
-        directory = cluster.Directory(None, "state", 1, PARTITIONS, {}, "")
-        directory._made = Silent
-        tried = asyncio.ensure_future(directory.scale(2))
-        assert (await asyncio.wait([tried], timeout=5))[0]
-        assert isinstance(tried.exception(), TimeoutError) and not directory._changing.locked()
-
-    asyncio.run(scaled())
+    directory = cluster.Directory(None, "state", 1, PARTITIONS, {}, "")
+    directory._made = Silent
+    tried = asyncio.ensure_future(directory.scale(2))
+    assert (await asyncio.wait([tried], timeout=5))[0]
+    assert isinstance(tried.exception(), TimeoutError) and not directory._changing.locked()
     assert (killed, calls) == (["its actor"] * 2, ["start"] * 2)
 
 
