@@ -351,7 +351,7 @@ class DividedDoor(Door):
             raise ApiError(429, "found too many requests waiting, expected fewer") from None
         except (TimeoutError, LostError):
             self._owners = None
-            with contextlib.suppress(TimeoutError, LostError):
+            with contextlib.suppress(Exception):  # such as that of a new owner that cannot load
                 await asyncio.wait_for(self._directory.call("lost", owners.generation, place), ANSWER_SECONDS)
             words = "an owner was lost, and nobody knows what became of the request: send it again, with its "
             raise ApiError(504, words + "Idempotency-Key") from None

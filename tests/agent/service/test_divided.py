@@ -46,6 +46,7 @@ class Together:
 
     def __init__(self, folder):
         self.folder, self.handles, self.generation, self.reported, self.now = folder, [], 0, [], 1e9
+        self.error: Exception | None = None  # what `lost` raises
 
     def _agents(self):
         models = Models(FakeReader(slow=True), exported(), exported(), SETTINGS)
@@ -74,6 +75,8 @@ class Together:
 
     async def lost(self, generation, place):
         self.reported.append((generation, place))
+        if self.error:
+            raise self.error
 
     def door(self):
         return DividedDoor(self, self.folder, PARTITIONS)
@@ -209,8 +212,9 @@ async def test_records_are_whole_while_partitions_are_divided_anew(together):
         assert len((await together.door().newest(TENANT)).numbers) == len((await unaware.newest(TENANT)).numbers)
 
 
-async def test_a_lost_owner_is_reported_and_nobody_is_told_that_nothing_happened(together):
-    door = together.door()
+@pytest.mark.parametrize("error", [None, ValueError("the new owner finds no model")])
+async def test_a_lost_owner_is_reported_and_nobody_is_told_that_nothing_happened(error, together):
+    door, together.error = together.door(), error
     (answer,) = await door.ask(to(event(0, "s", "ada")))
     for one in together.handles:
         one.lost = True
