@@ -237,20 +237,18 @@ def running(command, port, **settings):
     """A server that answers at /health when it is ready; yields its process, which the caller may kill."""
     environment = os.environ | settings
     nowhere = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, env=environment, start_new_session=True, **nowhere
-    ) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, start_new_session=True, **nowhere) as server:
         try:
             for _ in range(3000):
-                assert process.poll() is None, f"{command[0]} has ended"
+                assert server.poll() is None, f"{command[0]} has ended"
                 with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health") as answer:
                     if answer.status == 200:
                         break
                 time.sleep(0.1)
-            yield process
+            yield server
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+                os.killpg(server.pid, signal.SIGKILL)
 
 
 def llama_server(path, port, slots=1, context=SERVED, kind="usual"):

@@ -10,12 +10,8 @@ from prism_jax.agent.reader import FastReading, Response, Thought, Unanswered
 from prism_jax.decision.calibration import Temperature
 from prism_jax.decision.operating_point import OperatingPoint
 
-MAPS = {
-    "need_fast": Temperature(1.3),
-    "accept_fast": Temperature(0.8),
-    "need_slow": Temperature(1.1),
-    "accept_slow": Temperature(2.0),
-}
+TEMPERATURES = {"need_fast": 1.3, "accept_fast": 0.8, "need_slow": 1.1, "accept_slow": 2.0}
+MAPS = {name: Temperature(temperature) for name, temperature in TEMPERATURES.items()}
 
 
 def exported(slow=True, point=None, maps=MAPS, thinking=None, responses=True):
@@ -59,9 +55,7 @@ class FakeReader:
         assert self.has_slow_pass
         self.calls.append(("think", [item.stream for item in items]))
         return [
-            Thought(
-                *self._slots(stream, candidates, "slow"), {"if_silent": self.history(stream)[:6], "risk": "none"}, 7
-            )
+            Thought(*self._slots(stream, candidates, "slow"), {"if_silent": self.history(stream), "risk": "none"}, 7)
             for stream, candidates in items
         ]
 

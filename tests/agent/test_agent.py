@@ -28,12 +28,8 @@ OFFERS = tuple(Candidate(text=text) for text in ("Tea?", "Coffee?", None, "Water
 
 def events(count, streams=3):
     """Events of interleaved streams, a third of them with candidates."""
-    return [
-        Observation(
-            f"s{n % streams}", Event(time=float(n), text=f"event {n}"), OFFERS if n % 3 == 0 else (Candidate(),)
-        )
-        for n in range(count)
-    ]
+    shown = [Event(time=float(n), text=f"event {n}") for n in range(count)]
+    return [Observation(f"s{n % streams}", one, (Candidate(),) if n % 3 else OFFERS) for n, one in enumerate(shown)]
 
 
 def told(decision):

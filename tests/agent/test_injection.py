@@ -182,9 +182,8 @@ def test_outcomes_and_variables_are_never_read(template, simulated):
 
     def without(step):
         bare = tuple(Candidate(text=offer.text) for offer in step.candidates)
-        return dataclasses.replace(
-            step, candidates=bare, y_need=None, votes=(), p_need_true=None, recorded={}, rationale=None
-        )
+        unknown = dict.fromkeys(("y_need", "p_need_true", "rationale"))
+        return dataclasses.replace(step, candidates=bare, votes=(), recorded={}, **unknown)
 
     for stream in simulated[:6]:
         bare = dataclasses.replace(map_steps(stream, without), id="other", domain="other", persona="other")

@@ -442,9 +442,7 @@ def test_a_ringing_alarm_is_reported_by_number_once(tmp_path):
         assert n < 500
     content = encoded([*rows, rows[0] | {"time": 1e6}])
     _, (message,) = service(tmp_path, content, skip_bad=False, people=in_mind(None, population))
-    assert message.startswith(
-        "alarm: the answers of person 1 no longer agree with the probabilities stated before them"
-    )
+    assert message.startswith("alarm: the answers of person 1 no longer agree with the probabilities stated before")
 
 
 def test_flags_about_people_need_a_store_and_good_values(serving, settings, tmp_path):

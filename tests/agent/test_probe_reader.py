@@ -23,9 +23,7 @@ STREAMS = [make_stream(20, steps=3), make_stream(21, steps=3)]
 
 @pytest.fixture(scope="module")
 def probe():
-    return fit_probe(
-        [StreamInputs(describe(make_stream(number))) for number in range(4)], FitConfig(inner=2), StatesConfig()
-    )
+    return fit_probe([StreamInputs(describe(make_stream(n))) for n in range(4)], FitConfig(inner=2), StatesConfig())
 
 
 def read_live(reader):

@@ -39,9 +39,8 @@ def decisions(count=20, reader=None, margin=1.0, **given):
     settings = AgentSettings(Terms(OperatingPoint(policy="dynamic", margin=margin)), **given)
     agent = Agent(reader or FakeReader(), exported(), settings)
     offers = (Candidate(text=f"Write to {CANARY}?"), Candidate())
-    return agent.observe_many(
-        [Observation(f"s{i % 3}", Event(time=float(i), text=f"{i} {CANARY}"), offers) for i in range(count)]
-    )
+    shown = [Event(time=float(i), text=f"{i} {CANARY}") for i in range(count)]
+    return agent.observe_many([Observation(f"s{i % 3}", event, offers) for i, event in enumerate(shown)])
 
 
 def test_the_page_describes_every_key(root):

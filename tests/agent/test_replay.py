@@ -34,15 +34,11 @@ def log(**given):
 
 
 def make_log(count=200, slow=True, maps=MAPS, point=None, thinking=THINKING, reader=FakeReader, **terms):
-    settings = AgentSettings(
-        Terms(point or OperatingPoint(margin=0.3, trigger="margin"), **terms),
-        Critical(frozenset({"event 7", "event 8"})),
-    )
+    terms = Terms(point or OperatingPoint(margin=0.3, trigger="margin"), **terms)
+    settings = AgentSettings(terms, Critical(frozenset({"event 7", "event 8"})))
     agent = Agent(reader(slow), exported(slow=slow, maps=maps, thinking=thinking), settings)
-    items = [
-        Observation(f"s{n % 5}", Event(time=n * 60.0, text=f"event {n}"), OFFERS if n % 2 else (Candidate(),))
-        for n in range(count)
-    ]
+    shown = [Event(time=n * 60.0, text=f"event {n}") for n in range(count)]
+    items = [Observation(f"s{n % 5}", one, OFFERS if n % 2 else (Candidate(),)) for n, one in enumerate(shown)]
     lines = []
     for decision in agent.observe_many(items):
         lines.append(decision.record())

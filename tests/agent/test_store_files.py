@@ -43,10 +43,9 @@ def test_a_copied_store_resumes_where_the_other_was(closed, tmp_path):
 def make_data(folder):
     """A store of four partitions with a stream of each of some people, and one of nobody, closed."""
     event = Event(time=0.0, text="x")
+    items = [Observation(f"canary {i}", event, person=f"person {i}" if i else None) for i in range(12)]
     with StateStore(folder, partitions=4) as store:
-        ask(
-            durable(store), *(Observation(f"canary {i}", event, person=f"person {i}" if i else None) for i in range(12))
-        )
+        ask(durable(store), *items)
     return folder
 
 

@@ -28,9 +28,7 @@ def command(tmp_path_factory, template, model, draw_params, with_two_offers):
     """The command without --workdir: a tiny student, and a stream per shard from three files."""
     folder = tmp_path_factory.mktemp("tiny")
     exported = tiny_export.export(folder, template, model, draw_params(model))
-    streams = [
-        dataclasses.replace(with_two_offers[place % len(with_two_offers)], id=str(place)) for place in range(STREAMS)
-    ]
+    streams = [dataclasses.replace(with_two_offers[n % len(with_two_offers)], id=str(n)) for n in range(STREAMS)]
     (folder / "streams").mkdir()
     for number, (begin, end) in enumerate(((0, 7), (7, 30), (30, STREAMS))):
         write_streams(folder / "streams" / f"{number}.jsonl", streams[begin:end])

@@ -63,10 +63,7 @@ def _stream(fields):
     def step_of(step):
         return Step(**{**step, "candidates": tuple(Candidate(**candidate) for candidate in step["candidates"])})
 
-    parts = {
-        "events": tuple(Event(**event) for event in fields["events"]),
-        "steps": tuple(map(step_of, fields["steps"])),
-    }
+    parts = {"events": tuple(Event(**event) for event in fields["events"]), "steps": (*map(step_of, fields["steps"]),)}
     return Stream(**{**fields, **parts})
 
 

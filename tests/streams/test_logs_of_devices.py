@@ -52,9 +52,7 @@ def clock(minutes):
 
 
 def bucket(kind, *events, host="den"):
-    logged = [
-        {"timestamp": clock(start), "duration": 60.0 * (end - start), "data": data} for start, end, data in events
-    ]
+    logged = [{"timestamp": clock(start), "duration": 60 * (end - start), "data": one} for start, end, one in events]
     return {"id": kind, "type": kind, "client": "test", "hostname": host, "created": clock(0), "events": logged}
 
 
@@ -82,9 +80,8 @@ def test_windows_tabs_and_pauses_of_a_host_become_stretches_of_work(tmp_path):
     )
     shown = {"url": "https://me:pass@example.org/tea?token=1#top", "title": "Tea", "incognito": False}
     tabs = bucket("web.tab.current", (6, 8, shown), (8, 9, {"url": "https://other.org", "title": "Milk"}))
-    presence = bucket(
-        "afkstatus", (0, 52, {"status": "not-afk"}), (52, 58, {"status": "afk"}), (70, 95, {"status": "afk"})
-    )
+    away = {"status": "afk"}
+    presence = bucket("afkstatus", (0, 52, {"status": "not-afk"}), (52, 58, away), (70, 95, away))
     more = bucket("currentwindow", (51, 51.5, window("Clock", "")))  # of another watcher, within a window of the first
     other = bucket("currentwindow", (51, 60, window("Phone", "")), host="phone")
     editor = bucket("app.editor.activity", (0, 1, {"file": "notes.txt"}))

@@ -130,10 +130,7 @@ def test_dates_and_numbers_are_times_too(tmp_path):
 
 
 def test_conversations_that_are_left_out_are_counted(tmp_path):
-    rows = [
-        sharegpt({"Observations": EVENTS[:4]}, ANSWER),
-        sharegpt({"Observations": [*EVENTS[:2], EVENTS[3]]}, ANSWER),
-    ]
+    rows = [sharegpt({"Observations": EVENTS}, ANSWER), sharegpt({"Observations": [*EVENTS[:2], EVENTS[3]]}, ANSWER)]
     path = as_file(tmp_path / "rows.json", rows)
     found = read_sharegpt(path)
     assert [step.event for step in found.streams[0].steps] == [3]

@@ -284,10 +284,7 @@ def test_a_response_has_the_visible_keys_and_is_about_an_item(config):
         ({"teacher_blur": -0.1}, "teacher_blur: found -0.1, expected at least 0, in log-odds"),
         ({"teacher_blur": float("inf")}, "teacher_blur: found inf, expected at least 0, in log-odds"),
         ({"teacher_bias": float("nan")}, "teacher_bias: found nan, expected a finite number of log-odds"),
-        *(
-            ({"population": "switches", "switches": count}, f"switches: found {count}, expected 2 or 3")
-            for count in (1, 4)
-        ),
+        *(({"population": "switches", "switches": n}, f"switches: found {n}, expected 2 or 3") for n in (1, 4)),
     ],
 )
 def test_invalid_settings_are_named(changes, message):

@@ -21,10 +21,7 @@ def _events(*times):
 @pytest.mark.parametrize(
     ("kind", "fields", "message"),
     [
-        *(
-            (Event, {"time": time, "text": "x"}, r"^time: found .*, expected a finite number of sec")
-            for time in INFINITE
-        ),
+        *((Event, {"time": time, "text": "x"}, r"^time: found .*, expected a finite number") for time in INFINITE),
         *((Event, {"time": 0.0, "text": text}, r"^text: found .*, expected what happened") for text in ("", "  \n")),
         *((Candidate, {"text": text}, r"^text: found .*, expected text or null$") for text in ("", " ")),
         *((Candidate, {"response": text}, r"^response: found .*, expected text or null$") for text in ("", " ")),

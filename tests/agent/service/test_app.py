@@ -431,21 +431,19 @@ def test_a_model_that_is_not_there_yet_is_not_asked_and_one_that_fails_says_why(
         assert failed.wait(5) and str(served.app.state.prism.failure) == "no such model"
 
 
-def test_a_server_that_cannot_say_that_it_is_ready_fails_and_lets_nobody_wait():
+@pytest.mark.anyio
+async def test_a_server_that_cannot_say_that_it_is_ready_fails_and_lets_nobody_wait():
     """Such as one whose standard error nobody reads any more."""
     failed = threading.Event()
 
     def say():
         raise BrokenPipeError
 
-    async def begin(served):
-        served.start()
-        await asyncio.to_thread(failed.wait, 20)
-        await served.stop()
-
     served = OneModel(lambda: Answering(FakeReader(slow=False), exported(slow=False)))
     served.on_ready, served.on_failure = say, failed.set
-    asyncio.run(begin(served))
+    served.start()
+    await asyncio.to_thread(failed.wait, 20)
+    await served.stop()
     assert failed.is_set() and isinstance(served.failure, BrokenPipeError)
 
 

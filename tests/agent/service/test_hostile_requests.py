@@ -259,14 +259,12 @@ def test_neither_many_small_parts_nor_a_strange_head_is_more_than_a_refusal(sent
 
 
 @pytest.mark.parametrize("framing", ["length", "chunks"])
-def test_a_long_body_comes_through_where_it_may_be_long(framing, tmp_path):
+def test_a_long_body_comes_through_where_it_may_be_long(framing, start):
     size, chunk = 9 * 2**20, b"%x\r\n" % 2**10 + b" " * 2**10 + b"\r\n"
     head = b"Content-Length: %d\r\n\r\n" % size if framing == "length" else b"Transfer-Encoding: chunked\r\n\r\n"
     body = b" " * size if framing == "length" else chunk * (size // 2**10) + b"0\r\n\r\n"
-    with (
-        Stateful(tmp_path, limits=Limits(body=2**24)) as served,
-        socket.create_connection(("127.0.0.1", served.port), timeout=20) as client,
-    ):
+    served = start(limits=Limits(body=2**24))
+    with socket.create_connection(("127.0.0.1", served.port), timeout=20) as client:
         sender = threading.Thread(target=send, args=(client, POST + head + body))
         sender.start()
         assert client.recv(2**16).startswith(b"HTTP/1.1 422 "), "all of it is read, and then found to be no JSON"

@@ -278,7 +278,8 @@ def test_what_is_counted_names_nobody(served):
         assert line in text, text
 
 
-def test_a_tenants_flood_gives_way_to_whoever_has_less():
+@pytest.mark.anyio
+async def test_a_tenants_flood_gives_way_to_whoever_has_less():
     """Where all places are taken, the newest of the longest queue is refused; then callers take turns."""
     go, batches = threading.Event(), []
 
@@ -287,36 +288,28 @@ def test_a_tenants_flood_gives_way_to_whoever_has_less():
         batches.append(list(items))
         return items
 
-    async def work():
-        turns = Turns(answer, most=4, waiting=8)
-        turns.start()
-        north = [asyncio.create_task(turns.ask(f"n{i}", "north")) for i in range(20)]
-        await asyncio.sleep(0.05)
-        south = [asyncio.create_task(turns.ask(f"s{i}", "south")) for i in range(3)]
-        east = asyncio.create_task(turns.ask("e0", "east"))
-        await asyncio.sleep(0.05)
-        go.set()
-        assert await asyncio.gather(*south, east) == ["s0", "s1", "s2", "e0"]
-        found = await asyncio.gather(*north, return_exceptions=True)
-        await turns.stop()
-        return [one for one in found if not isinstance(one, BusyError)]
-
-    served = asyncio.run(work())
+    turns = Turns(answer, most=4, waiting=8)
+    turns.start()
+    north = [asyncio.create_task(turns.ask(f"n{i}", "north")) for i in range(20)]
+    await asyncio.sleep(0.05)
+    south = [asyncio.create_task(turns.ask(f"s{i}", "south")) for i in range(3)]
+    east = asyncio.create_task(turns.ask("e0", "east"))
+    await asyncio.sleep(0.05)
+    go.set()
+    assert await asyncio.gather(*south, east) == ["s0", "s1", "s2", "e0"]
+    served = [one for one in await asyncio.gather(*north, return_exceptions=True) if not isinstance(one, BusyError)]
+    await turns.stop()
     assert served == [f"n{i}" for i in range(len(served))], "in their order"
     assert len(served) == 4 + 4 and {"s0", "e0"} <= set(batches[1]), "a batch was taken, and half of eight places stay"
 
 
-def test_who_reads_waits_for_no_other_tenant():
-    go = threading.Event()
-
-    async def work():
-        threads = Threads(1)
-        north = [asyncio.create_task(threads.run("north", go.wait, 20)) for _ in range(50)]
-        assert await asyncio.wait_for(threads.run("south", len, "xy"), 5) == 2
-        go.set()
-        assert all(await asyncio.gather(*north))
-
-    asyncio.run(work())
+@pytest.mark.anyio
+async def test_who_reads_waits_for_no_other_tenant():
+    go, threads = threading.Event(), Threads(1)
+    north = [asyncio.create_task(threads.run("north", go.wait, 20)) for _ in range(50)]
+    assert await asyncio.wait_for(threads.run("south", len, "xy"), 5) == 2
+    go.set()
+    assert all(await asyncio.gather(*north))
 
 
 @pytest.mark.parametrize("damage", ['{"kind": "dec', "[]", "null", '"x"', "[" * 5000, b"\xff\xfe"])

@@ -98,7 +98,8 @@ def test_people_are_read_with_a_panel_or_alone_and_have_names_of_their_own(folde
 
 def test_a_page_of_several_systems_is_written(folder, tmp_path, capsys):
     page = {"page_out": str(tmp_path / "p.html"), "sample": 9, "seed": 1}
-    options = {**page, "streams": str(folder / "often.jsonl"), "system": [f"seldom={folder / 'seldom.jsonl'}"]}
+    often = str(folder / "often.jsonl")
+    options = {**page, "streams": often, "system": [f"seldom={folder / 'seldom.jsonl'}"]}
     write_page(options, 40)
     assert capsys.readouterr().out.startswith("9 of the ")
     first = (tmp_path / "p.html").read_bytes()
@@ -107,10 +108,7 @@ def test_a_page_of_several_systems_is_written(folder, tmp_path, capsys):
     assert (tmp_path / "p.html").read_bytes() == first
     taken = "--page_out: found .*often.jsonl, the file of --streams or --system, expected another"
     for change, message in (
-        *(
-            ({"page_out": options["streams"], "streams": streams}, taken)
-            for streams in (options["streams"], str(folder))
-        ),
+        *(({"page_out": often, "streams": streams}, taken) for streams in (often, str(folder))),
         ({"system": ["often=x"]}, "--system: found 'often=x', expected NAME=PATH with a new name"),
         ({"system": [], "streams": None}, "--streams, --system: found neither, expected the streams of a system"),
         ({"sample": 10_000}, r"sample: found 10000, expected from 1 to the \d+ events"),

@@ -176,13 +176,13 @@ def test_where_no_attempt_can_be_read_the_script_stops_and_there_is_no_verdict(t
     assert list(theirs.asked.values()) == [TEMPERATURES]
 
 
+UNREADABLE = "found no JSON with a judgement in any of 10 answers, expected one"
+
+
 @pytest.mark.parametrize(
     ("last", "problem"),
     [
-        *(
-            (text, "found no JSON with a judgement in any of 10 answers, expected one")
-            for text in ("Yes.", "x" * 40_000)
-        ),
+        *((text, UNREADABLE) for text in ("Yes.", "x" * 40_000)),
         ('```json\n{"judgement": "accepted"}\n```', None),
     ],
 )

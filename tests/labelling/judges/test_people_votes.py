@@ -50,9 +50,7 @@ def test_two_verdicts_of_a_person_on_one_question_name_both_files(tmp_path):
 
 
 def test_streams_with_votes_are_read_as_before_and_not_beside_files_of_votes(tmp_path):
-    voted = [
-        map_steps(one, lambda step: dataclasses.replace(step, votes=(True, step.event % 2 == 0))) for one in STREAMS
-    ]
+    voted = [map_steps(s, lambda step: dataclasses.replace(step, votes=(True, not step.event % 2))) for s in STREAMS]
     write_streams(tmp_path / "s.jsonl", voted)
     found, expected = human_of([str(tmp_path / "s.jsonl")], [], MOST_EVENTS), human_ballots(voted)
     assert found.items == expected.items and found.judges == expected.judges == ("annotator 1", "annotator 2")

@@ -24,10 +24,7 @@ def asked(teacher, prompt, which):
     for stream in STREAMS:
         for step in stream.steps:
             content = question(stream.events[: step.event + 1], step.candidates, prompt)
-            messages = [
-                {"role": "system", "content": instructions(which, prompt)},
-                {"role": "user", "content": content},
-            ]
+            messages = [{"content": instructions(which, prompt)}, {"content": content}]
             listed = None if prompt.offers == "own" else len(step.candidates)
             kind = answer_to({"fast": Fast, "slow": Slow}[which], listed)
             text = teacher({"model": "teacher", "messages": messages})
