@@ -248,6 +248,16 @@ def test_a_new_streams_person_holds_for_the_requests_beside_it(agent):
     assert log_of(agent.store, "s0") == []
 
 
+def test_a_new_stream_is_claimed_for_the_person_of_its_first_event(tmp_path):
+    with store_of_one(tmp_path) as store:
+        agent, item = KeptAgent(FakeReader(), exported(), store), observation("s0", 0)
+        items = [item._replace(stream="canary", person=person) for person in ("ada", "bob")]
+        assert isinstance(agent.observe_each(items, skip=True)[1], RefusedError)
+        assert store.partition(0).claims() == [("canary", "ada")]
+        agent.forget_person("ada")
+        assert not holding(tmp_path, b"canary")
+
+
 def test_what_is_asked_of_one_partition_is_refused_where_there_are_several(tmp_path):
     with StateStore(tmp_path / "state", partitions=4) as store:
         agent, item = durable(store), observation("s0", 0)

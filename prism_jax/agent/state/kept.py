@@ -52,7 +52,7 @@ class StoredClaims:
         numbers: dict[int, dict[str, str]] = {}
         for name, person in streams:
             if person is not None:
-                numbers.setdefault(self._store.number_of(name), {})[name] = person
+                numbers.setdefault(self._store.number_of(name), {}).setdefault(name, person)  # the first event says it
         for number, new in numbers.items():
             self._write(number, new)
 
