@@ -324,6 +324,16 @@ def test_a_claim_of_which_nothing_came_binds_nobody_and_is_deleted(tmp_path):
         assert not holding(tmp_path)
 
 
+def test_a_stream_of_nobody_is_nobodys_whoever_had_claimed_it_before(tmp_path):
+    with StateStore(tmp_path, partitions=1) as store:
+        agent = DurableAgent(Choosy(), exported(), store, SETTINGS)
+        items = [Observation("s", Event(time=float(n), text=text)) for n, text in enumerate(["too long", "short", "x"])]
+        refused, *taken = ask(agent, items[0]._replace(person="ada"), *items[1:])
+        assert isinstance(refused, RefusedError) and [one[0]["id"] for one in taken] == ["s/0", "s/1"]
+        (again,) = ask(DurableAgent(Choosy(), exported(), store, SETTINGS), items[2])
+        assert (again[0]["id"], again[0]["person"]) == ("s/2", None)
+
+
 def test_a_deletion_that_cannot_end_says_so_and_ends_with_the_next(tmp_path):
     with StateStore(tmp_path, partitions=1) as store:
         agent = durable(store)

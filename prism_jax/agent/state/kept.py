@@ -59,10 +59,8 @@ class StoredClaims:
     def claimed(self, stream: str) -> tuple[str | None] | None:
         """Whose a stream is by the partition of its name, whether or not anything came of it; None is nobody's."""
         partition = self._store.of(stream)
-        known = partition.claimed(stream)
-        if known is None and (own := partition.stream(stream)) is not None and own.person is None:
-            known = (None,)
-        return known
+        own = partition.stream(stream)  # whoever had claimed it before, with an event that was refused
+        return partition.claimed(stream) if own is None else (own.person,)
 
     def change(self, stream: str, known: tuple[str | None] | None, person: str | None) -> bool:
         """Claims a stream for somebody or nobody, where `claimed` still says what was known; otherwise False."""
