@@ -26,13 +26,14 @@ from prism_jax.agent.state.reading import all_records
 pytestmark = pytest.mark.study
 
 SERVE = [sys.executable, "-m", "prism_jax", "serve"]
-ENVIRONMENT = os.environ | {"JAX_PLATFORMS": "cpu", "RAY_USAGE_STATS_ENABLED": "0"}
 KILLED = ("service",) * 8 + ("owner",) * 8 + ("replica",) * 4
 
 
 @pytest.fixture
-def cluster():
-    """The address of a Ray cluster on this machine."""
+def cluster(monkeypatch):
+    """The address of a Ray cluster on this machine, which others join by what Ray leaves in the environment."""
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     context = ray.init(address="local", num_cpus=4, include_dashboard=False, namespace=NAMESPACE)
     yield context.address_info["address"]
     ray.shutdown()
@@ -64,7 +65,7 @@ def test_records_are_one_processs_while_owners_come_go_die_and_sleep(cluster, tm
             assert done.acquire(timeout=90), "nothing is decided"
 
     with (
-        subprocess.Popen(command, stderr=subprocess.DEVNULL, env=ENVIRONMENT) as door,
+        subprocess.Popen(command, stderr=subprocess.DEVNULL) as door,
         concurrent.futures.ThreadPoolExecutor(PEOPLE) as pool,
     ):
         callers = [pool.submit(watch, port, f"p{i}", done, stop) for i in range(PEOPLE)]
@@ -128,7 +129,7 @@ def test_twenty_kills_of_service_owners_and_replicas_lose_nothing_and_double_not
         return found
 
     with (tmp_path / "log").open("w") as log, concurrent.futures.ThreadPoolExecutor(PEOPLE + 2) as pool:
-        running = [subprocess.Popen(command, stderr=log, env=ENVIRONMENT, cwd=tmp_path) for command in (model, agent)]
+        running = [subprocess.Popen(command, stderr=log, cwd=tmp_path) for command in (model, agent)]
         try:
             wait_for(first)
             wait_for(second)
@@ -141,7 +142,7 @@ def test_twenty_kills_of_service_owners_and_replicas_lose_nothing_and_double_not
                 if who == "service":
                     running[1].kill()
                     running[1].wait()
-                    running[1] = subprocess.Popen(agent, stderr=log, env=ENVIRONMENT, cwd=tmp_path)
+                    running[1] = subprocess.Popen(agent, stderr=log, cwd=tmp_path)
                 else:
                     os.kill(owner() if who == "owner" else draw.choice(replicas_of(cluster)), signal.SIGKILL)
             wait(100)
