@@ -25,6 +25,11 @@ def known(end: Any) -> float | None:
     return None if np.isnan(end) else float(end)
 
 
+def minus(first: Float64[np.ndarray, "*costs"], second: Float64[np.ndarray, "*costs"]) -> Float64[np.ndarray, "*costs"]:
+    """The differences of costs; 0 where rounding alone tells two apart."""
+    return np.where(np.isclose(first, second, rtol=1e-12, atol=0), 0.0, first - second)
+
+
 def with_intervals(rows: Sequence[PolicyRow], cells: Cells | Resampled, most: float) -> tuple[PolicyRow, ...]:
     """Adds intervals of realised costs, and paired differences to the one deployed policy; none for too few units.
 
@@ -37,7 +42,7 @@ def with_intervals(rows: Sequence[PolicyRow], cells: Cells | Resampled, most: fl
 
     def means(totals: np.ndarray) -> np.ndarray:
         mean = totals[..., :-1] / totals[..., -1:]
-        return np.concatenate([mean, mean - mean[..., deployed, None]], axis=-1)
+        return np.concatenate([mean, minus(mean, mean[..., deployed, None])], axis=-1)
 
     count, free = len(rows), np.full(len(rows), np.inf)
     bounds = Bounds(np.concatenate([np.zeros(count), -free]), np.concatenate([np.full(count, most), free]))
@@ -75,8 +80,7 @@ def paired_costs(
 
     def differences(totals: np.ndarray) -> np.ndarray:
         mean = totals[..., :-1] / totals[..., -1:]
-        first, second = mean[..., ::2], mean[..., 1::2]
-        return np.where(np.isclose(first, second, rtol=1e-12, atol=0), 0.0, first - second)  # rounding is no difference
+        return minus(mean[..., ::2], mean[..., 1::2])
 
     total = totals_of(cells)
     cost = total[:-1] / total[-1]

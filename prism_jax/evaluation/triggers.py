@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float64
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.uncertainty import Bounds, Cells, Resampled, interval
-from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known
+from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known, minus
 from prism_jax.evaluation.policy_rows import EvaluationData
 from prism_jax.evaluation.results import Triggers
 from prism_jax.evaluation.rows import TriggerRow
@@ -132,7 +132,7 @@ class _Estimates:
         # Every row is compared with the margin at the same budget; never and always with themselves.
         margin = {budget: i for i, (trigger, budget) in enumerate(names) if trigger == "margin"}
         self.rival = [margin.get(budget, i) for i, (_, budget) in enumerate(names)]
-        self.saves = bool(totals[0] > totals[1])
+        self.saves = bool(minus(totals[0], totals[1]) > 0)
         self.estimate = self.numbers(totals)
         number = len(self.estimate)
         costs = np.arange(number) < self.count
@@ -142,9 +142,9 @@ class _Estimates:
     def numbers(self, totals: Float64[np.ndarray, "*resamples sums"]) -> Float64[np.ndarray, "*resamples numbers"]:
         """Cost, share kept and difference of every row, and the gain of always thinking, from weighted sums."""
         mean = totals[..., :-1] / totals[..., -1:]
-        gain = mean[..., :1] - mean[..., 1:2]
+        gain = minus(mean[..., :1], mean[..., 1:2])
         kept = (mean[..., :1] - mean) / np.where(gain == 0, np.nan, gain) if self.saves else np.zeros_like(mean)
-        return np.concatenate([mean, kept, mean - mean[..., self.rival], gain], axis=-1)
+        return np.concatenate([mean, kept, minus(mean, mean[..., self.rival]), gain], axis=-1)
 
     def of(self, index: int) -> tuple[float, float | None, float | None]:
         """One number with its interval."""

@@ -60,11 +60,13 @@ def test_the_difference_is_paired(evaluation):
     assert second.deployed
 
 
-def test_two_costs_that_rounding_tells_apart_do_not_differ():
-    cost = np.random.default_rng(0).random((40, 1))
-    cells = Cells.of_units(np.hstack([cost, cost * (1 - 2e-16 * np.arange(40)[:, None]), np.ones((40, 1))]))
-    _, difference, low, high = intervals.paired_costs(cells)
+def test_two_costs_that_rounding_tells_apart_do_not_differ(evaluation):
+    cost, streams = np.random.default_rng(0).random(40), np.arange(40)
+    costs = [cost, cost * (1 - 2e-16 * streams)]
+    _, difference, low, high = intervals.paired_costs(Cells.of_units(np.stack([*costs, np.ones(40)], axis=1)))
     assert difference == 0 and np.isnan(low) and np.isnan(high)
+    other, _ = with_costs(evaluation, costs, np.ones(40), streams)
+    assert other.difference == 0 and other.difference_low is other.difference_high is None
 
 
 @pytest.mark.parametrize("streams", [1, 2, 4])
