@@ -79,8 +79,9 @@ def export_run(
     workdir = Workdir(run)
     config = workdir.load_config()
     lora, base = config.lora, config.training.start
-    if adapter and not lora.rank:
-        raise ValueError(f"--adapter: found {workdir}, a run with lora.rank = 0, expected one that trained adapters")
+    if adapter and not (lora.rank and lora.targets):  # a head alone is nothing that PEFT loads
+        without = "lora.targets = ()" if lora.rank else "lora.rank = 0"
+        raise ValueError(f"--adapter: found {workdir}, a run with {without}, expected one that trained adapters")
     if adapter and config.training.start_blocks:
         raise ValueError(
             f"--adapter: found {workdir}, whose base is the lowest {config.training.start_blocks} blocks of {base}, "
