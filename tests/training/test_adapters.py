@@ -189,6 +189,10 @@ def test_adapters_are_a_start_for_adapters(base, evaluated, tmp_path):
     [
         (config_on("weights", start_blocks=1), "whose base is the lowest 1 blocks of weights, expected"),
         (tiny.CONFIG, r"a run with lora\.rank = 0, expected one that trained"),
+        (
+            config_on("weights", LoraConfig(rank=2, targets=(), head="slots")),
+            r"a run with lora\.targets = \(\), expected",
+        ),
     ],
 )
 def test_adapters_of_the_lowest_blocks_or_of_a_run_without_any_are_not_exported(tmp_path, config, message):
