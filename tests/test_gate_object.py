@@ -353,6 +353,12 @@ def test_a_caution_is_kept_by_the_file_and_said_where_it_decides(tmp_path, capsy
     assert capsys.readouterr().err == f"{tmp_path}/gate.json: never offering costs less\n"
 
 
+def test_labels_of_one_class_are_named():
+    scores = table(np.random.default_rng(7), 50, y_accept=[1] * 50)
+    with pytest.raises(ScoresError, match="y_accept: cannot calibrate p_accept_fast: y: found only"):
+        Gate.fit(scores, c_fa=1.0, c_fn=2.0)
+
+
 def test_deciding_and_fitting_load_no_jax(tmp_path):
     Gate(OperatingPoint(), Temperature(2.0), Platt(1.0, 0.0)).save(tmp_path / "gate.json")
     program = f"""

@@ -45,27 +45,27 @@ def test_area_is_the_sweep_over_every_ratio(seed, decimals, weighted):
     assert np.all(np.diff(curve.burden) >= 0) and np.all(np.diff(curve.benefit) >= 0)
 
 
-@given(seed=seeds, margin=st.sampled_from([0.0, 0.05, 0.1, 0.3, 0.7, 1.0, 1.5]))
+@given(seed=seeds, margin=st.sampled_from([0.0, 0.05, 0.1, 0.3, 0.7, 1.0, 1.5]), two=st.booleans())
 @quick
-def test_with_a_margin_the_curve_follows_the_policys_own_decisions(seed, margin):
+def test_with_a_margin_the_curve_follows_the_policys_own_decisions(seed, margin, two):
+    """Also where the slow pass picks a candidate of its own."""
     p_need, p_accept, y_need, y_accept = sample(seed)
-    slow = slow_sample(seed)
-    y = y_need & y_accept
-    curve = burden_benefit_curve(Pass(p_need, p_accept), y, margin=margin, **slow)
-
-    def decide(r):
-        return gate.decide_with_slow(Pass(p_need, p_accept), *slow.values(), 1.0, r, margin)[0]
+    fast, options, y = Pass(p_need, p_accept), {"margin": margin, **slow_sample(seed)}, y_need & y_accept
+    y_slow = np.random.default_rng(seed).random(len(y)) < 0.5 if two and margin else y
+    options |= {"y_slow": y_slow} if two and margin else {}
+    curve = burden_benefit_curve(fast, y, **options)
 
     # Except at the critical ratios, whose quotients are rounded, the decisions at each ratio are a point of the curve.
     finite = np.unique(curve.cost_ratio[np.isfinite(curve.cost_ratio) & (curve.cost_ratio > 0)])
     apart = finite[1:] > finite[:-1] * (1 + 1e-9)
     for r in np.concatenate([[finite[0] / 2, finite[-1] * 2], np.sqrt(finite[1:] * finite[:-1])[apart]]):
-        chosen = decide(r)
-        expected = (chosen.mean(), (chosen & y).mean())
+        chosen, thought = gate.decide_with_slow(fast, options["slow"], 1.0, r, margin)
+        expected = (chosen.mean(), (chosen & np.where(thought, y_slow, y)).mean())
         last = np.searchsorted(curve.cost_ratio, r, side="right") - 1
         assert (curve.burden[last], curve.benefit[last]) == pytest.approx(expected, abs=1e-12)
-    area = trapezoid(np.stack([curve.burden, curve.benefit], axis=1)) / (y.mean() - y.mean() ** 2 / 2)
-    assert audbc_value(Pass(p_need, p_accept), y, margin=margin, **slow) == pytest.approx(area, abs=1e-12)
+    pi = (y | y_slow).mean()
+    area = trapezoid(np.stack([curve.burden, curve.benefit], axis=1)) / (pi - pi**2 / 2)
+    assert audbc_value(fast, y, **options) == pytest.approx(area, abs=1e-12)
 
 
 def test_a_slow_no_at_the_edge_of_the_band_counts_as_beyond():

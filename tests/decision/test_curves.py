@@ -23,29 +23,36 @@ from prism_jax.decision.passes import Pass
 seeds = st.integers(0, 2**32 - 1)
 
 
-def costs(fast, y_need, y_accept, ratios, slow=None, margin=0.0, weight=None):
+def costs(fast, y_need, y_accept, ratios, slow=None, margin=0.0, weight=None, y_accept_slow=None, y_accept_best=None):
     """The mean costs of the gate, always, never and the oracle at each ratio, with C_FA + C_FN = 1, by brute force."""
-    ratio, missed = np.asarray(ratios)[:, None], y_need * y_accept
-    offer, _ = gate.decide_with_slow(fast, slow or fast, 1.0, ratio, margin)
+    ratio, y_slow = np.asarray(ratios)[:, None], y_accept if y_accept_slow is None else y_accept_slow
+    best = np.maximum(y_accept, y_slow) if y_accept_best is None else y_accept_best
+    offer, thought = gate.decide_with_slow(fast, slow or fast, 1.0, ratio, margin)
+    silence = ratio * y_need * best
     found = {
-        "cost": np.where(offer, 1 - y_accept, ratio * missed),
+        "cost": np.where(offer, 1 - np.where(thought, y_slow, y_accept), silence),
         "always": 1 - y_accept + 0 * ratio,
-        "never": ratio * missed,
-        "oracle": np.minimum(1 - y_accept, ratio * missed),
+        "never": silence,
+        "oracle": np.minimum(1 - best, silence),
     }
     return {name: np.average(of / (1 + ratio), axis=1, weights=weight) for name, of in found.items()}
 
 
-@given(seed=seeds, margin=st.sampled_from([0.0, 0.2]), weighted=st.booleans(), soft=st.booleans())
-@settings(max_examples=15)
-def test_expected_cost_is_the_integral_of_the_costs_at_each_ratio(seed, margin, weighted, soft):
+@given(seeds, st.sampled_from([0.0, 0.2, 1.0]), *[st.booleans()] * 4)
+@settings(max_examples=30)
+def test_expected_cost_is_the_integral_of_the_costs_at_each_ratio(seed, margin, weighted, soft, two, third):
+    """Offers count with the label of the candidate offered, and silence with that of the best one."""
     p_need, p_accept, y_need, y_accept = sample(seed, n=12)
     rng = np.random.default_rng(seed)
-    options = {"margin": margin, **slow_sample(seed, 12)}
+    options, y_slow = {"margin": margin, **slow_sample(seed, 12)}, rng.random(12) < 0.5
     if soft:
-        y_need, y_accept = rng.random(12), rng.random(12)
+        y_need, y_accept, y_slow = rng.random((3, 12))
     if weighted:
         options["weight"] = rng.random(12)
+    if two and margin:
+        options["y_accept_slow"] = y_slow * 1.0
+    if third:
+        options["y_accept_best"] = np.maximum(np.maximum(y_accept, y_slow), rng.integers(0, 2, 12) * 1.0)
     found = expected_cost(Pass(p_need, p_accept), y_need, y_accept, low=0.25, high=3.0, **options)
     u = np.linspace(np.log(0.25), np.log(3.0), 20001)
     for name, of in costs(Pass(p_need, p_accept), y_need, y_accept, np.exp(u), **options).items():

@@ -39,27 +39,38 @@ def thinks(p_need, p_accept, r, margin):
     return margin > 0 and abs(p_accept - 1 / (1 + p_need * r)) <= margin
 
 
-def random_steps(seed, n, dtype=np.float32, decimals=None):
-    """Random signals and consistent labels; with few decimals, many signals are equal or tie with thresholds."""
+def random_steps(seed, n, dtype=np.float32, decimals=None, two=False, third=False):
+    """Random signals and consistent labels; with few decimals, many signals are equal or tie with thresholds.
+
+    With `two`, the slow pass picks a candidate of its own; with `third`, silence may miss a candidate of neither pass.
+    """
     rng = np.random.default_rng(seed)
     signals = rng.random((4, n))
     if decimals is not None:
         signals = signals.round(decimals)
     y_need, y_accept = rng.random(n) < signals[0], rng.random(n) < signals[1]
     labels = {"y": y_need & y_accept, "y_need": y_need, "y_accept": y_accept}
+    other, best = rng.random((2, n)) < 0.5
+    if two:
+        labels |= {"y_slow": y_need & other, "y_accept_slow": other}
+    if third:
+        labels["y_best"] = labels["y"] | labels.get("y_slow", False) | best
     return {"fast": Pass(*signals[:2].astype(dtype)), "slow": Pass(*signals[2:].astype(dtype))} | labels
 
 
 def brute_force(steps, cost_ratios, margins, tokens):
     """Every cell computed by the gate, [margin, cost]; costs and margins are already in the signals' dtype."""
-    y, need, accept = steps["y"].astype(bool), steps["y_need"].astype(bool), steps["y_accept"].astype(bool)
+    y, accept = steps["y"], steps["y_accept"]
+    y_slow, accept_slow = steps.get("y_slow", y), steps.get("y_accept_slow", accept)
+    best = steps.get("y_best", y | y_slow)
     fields = ("tp", "fp", "fn", "tn", "slow", "slow_tokens", "rejected", "missed")
     table = {name: np.zeros((len(margins), len(cost_ratios)), np.int64) for name in fields}
     for m, c in itertools.product(range(len(margins)), range(len(cost_ratios))):
         one = cost_ratios.dtype.type(1)
         decision, slow = gate.decide_with_slow(steps["fast"], steps["slow"], one, cost_ratios[c], margins[m])
-        cell = [decision & y, decision & ~y, ~decision & y, ~decision & ~y, slow]
-        cell += [np.where(slow, tokens, 0), decision & ~accept, ~decision & need & accept]
+        gold, taken = np.where(slow, y_slow, y), np.where(slow, accept_slow, accept)
+        cell = [decision & gold, decision & ~gold, ~decision & best, ~decision & ~best, slow]
+        cell += [np.where(slow, tokens, 0), decision & ~taken, ~decision & best]
         for name, values in zip(fields, cell, strict=True):
             table[name][m, c] = values.sum()
     return table
@@ -99,9 +110,11 @@ def test_equals_brute_force_in_exact_rationals_ties_and_edges_included():
     dtype=st.sampled_from([np.float32, np.float64]),
     cost_ratios=st.lists(st.floats(0, 50) | st.sampled_from([0.0, 1.0, 2.0, 1 / 1.2]), min_size=1, max_size=12),
     margins=st.lists(st.floats(0, 1.5) | st.sampled_from([0.0, 0.1, 0.3, 1.0]), min_size=1, max_size=10),
+    two=st.booleans(),
+    third=st.booleans(),
 )
-def test_equals_the_gate_bit_for_bit(seed, n, decimals, dtype, cost_ratios, margins):
-    steps = random_steps(seed, n, dtype, decimals)
+def test_equals_the_gate_bit_for_bit(seed, n, decimals, dtype, cost_ratios, margins, two, third):
+    steps = random_steps(seed, n, dtype, decimals, two, third)
     tokens = np.random.default_rng(seed).integers(0, 500, n)
     found = control_surface(**steps, cost_ratios=cost_ratios, margins=margins, tokens=tokens)
     assert found.cost_ratios.dtype == found.settings.dtype == dtype
@@ -170,10 +183,10 @@ class BothWaysOfCounting(chex.TestCase, parameterized.TestCase):
     @parameterized.parameters(  # each two of the options in all four ways
         (False, False, False), (False, True, True), (True, False, True), (True, True, False)
     )
-    def test_jit_equals_host(self, grouped, with_tokens, accepts):
-        steps = random_steps(5, 500, decimals=2)
+    def test_jit_equals_host(self, grouped, accepts, two):
+        steps, with_tokens = random_steps(5, 500, decimals=2, two=two, third=two != grouped), accepts != grouped
         if not accepts:
-            del steps["y_need"], steps["y_accept"]
+            steps = {name: of for name, of in steps.items() if name not in ("y_need", "y_accept", "y_accept_slow")}
         extra = {"groups": np.arange(500) % 3} if grouped else {}
         extra |= {"tokens": np.arange(500) * 7} if with_tokens else {}
 
@@ -223,8 +236,9 @@ def test_host_blocks_compile_few_programs(monkeypatch):
     assert cost_search.compiled_slow_range._cache_size() == 1
 
 
-def test_groups_partition_the_surface():
-    steps, tokens = random_steps(11, 1000), np.arange(1000)
+@pytest.mark.parametrize("two", [False, True])
+def test_groups_partition_the_surface(two):
+    steps, tokens = random_steps(11, 1000, two=two, third=two), np.arange(1000)
     groups = np.random.default_rng(0).integers(0, 4, 1000)
     groups[groups == 2] = 0  # a group without steps
     whole = control_surface(**steps, tokens=tokens)

@@ -147,7 +147,7 @@ SURFACES = (
         "missed = need * accept if best is None else best",
         "missed = need * accept",
         "Silence is judged by the chosen candidate although a better one was missed.",
-        ("decision/test_two_candidates.py", "decision/test_surface.py"),
+        ("decision/test_surface.py",),
         vital=True,
     ),
     Fault(
