@@ -1,4 +1,4 @@
-"""Training on a mesh gives the losses of training on one device: eight simulated CPU devices, in several layouts."""
+"""Training on a mesh is training on one device, and may resume on another mesh: eight simulated CPU devices."""
 
 import json
 
@@ -8,7 +8,8 @@ import pytest
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("compile_quickly")]
 
 PROGRAM = """
-import dataclasses, json, sys
+import dataclasses, json, shutil, sys
+import jax, numpy as np
 from prism_jax.runs.pipeline import train_run
 from prism_jax.student.model_config import StudentConfig
 from prism_jax.student.lora import LoraConfig
@@ -16,10 +17,11 @@ from prism_jax.training.run_config import MeshConfig
 from prism_jax.training.workdir import Workdir
 from tiny import CONFIG
 
-cases, folder = json.loads(sys.argv[1]), sys.argv[2]
+folder = sys.argv[1]
 student = StudentConfig(hidden_dim=32, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8, mlp_dim=48)
 wide = dataclasses.replace(CONFIG, data=dataclasses.replace(CONFIG.data, train_streams=32))
-for name, mesh, changes in cases:
+
+def train(name, mesh, changes):
     training = {"steps": 5, "batch": 8} | changes.get("training", {})
     if "start" in training:
         training["start"] = f"{folder}/{training['start']}"
@@ -32,7 +34,18 @@ for name, mesh, changes in cases:
         training=dataclasses.replace(CONFIG.training, **training),
         lora=LoraConfig(**changes.get("lora", {})),
     )
-    train_run(config, Workdir(f"{folder}/{name}"))
+    return jax.device_get(train_run(config, Workdir(f"{folder}/{name}"))[1])
+
+for case in json.loads(sys.argv[2]):
+    train(*case)
+(name, _, changes), apart = json.loads(sys.argv[3]), {}
+whole = train(*json.loads(sys.argv[3]))
+for again, mesh in json.loads(sys.argv[4]).items():
+    shutil.copytree(f"{folder}/{name}", f"{folder}/{again}", dirs_exist_ok=True)
+    shutil.rmtree(f"{folder}/{again}/checkpoints/8", ignore_errors=True)
+    differ = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), train(again, mesh, changes), whole)
+    apart[again] = max(jax.tree.leaves(differ))
+print(json.dumps(apart))
 """
 
 
@@ -41,7 +54,7 @@ HALF = {
     "student": {"param_dtype": "bfloat16"},
 }
 ADAPTERS = {"training": {"start": "one", "learning_rate": 0.05}, "lora": {"rank": 4, "head": "slots"}}
-# Microbatches are used on the mesh whose devices hold two rows each; test_resume_meshes.py trains on (8, 1, 1).
+# Microbatches are used on the mesh whose devices hold two rows each.
 CASES = [
     ("one", (1, 1, 1), {}),
     ("fsdp", (1, 4, 2), {}),
@@ -54,15 +67,22 @@ CASES = [
 TERMS = ("loss", "need", "accept", "burden", "response", "gradient_norm")
 
 
+WHOLE = ("rows", (8, 1, 1), {"training": {"steps": 8, "checkpoint_every": 4, "learning_rate": 3e-3}})
+RESUMED = {"resumed on rows": (8, 1, 1), "resumed on all": (2, 2, 2), "resumed alone": (1, 1, 1)}
+
+
 @pytest.fixture(scope="module")
-def metrics(root, on_eight_devices, tmp_path_factory):
-    """The metrics of each run by its name, all made in one process."""
+def trained(root, on_eight_devices, tmp_path_factory):
+    """The metrics of each run by its name, and how far the parameters of resumed runs are from one that was whole."""
     folder = tmp_path_factory.mktemp("meshes")
     # Run again, the program resumes each case where it ended.
-    printed = on_eight_devices(PROGRAM, json.dumps(CASES), folder, paths=[root / "tests" / "training"])
-    assert printed.count("8 x cpu") == len(CASES)
-    files = {name: (folder / name / "metrics.jsonl").read_text() for name, _, _ in CASES}
-    return {name: [json.loads(line) for line in text.splitlines()] for name, text in files.items()}
+    given = map(json.dumps, (CASES, WHOLE, RESUMED))
+    printed = on_eight_devices(PROGRAM, folder, *given, paths=[root / "tests" / "training"])
+    assert printed.count("8 x cpu") == len(CASES) + 1 + len(RESUMED)
+    names = [*(name for name, *_ in (*CASES, WHOLE)), *RESUMED]
+    files = {name: (folder / name / "metrics.jsonl").read_text() for name in names}
+    metrics = {name: [json.loads(line) for line in text.splitlines()] for name, text in files.items()}
+    return metrics, json.loads(printed.splitlines()[-1])
 
 
 @pytest.mark.parametrize(
@@ -74,9 +94,21 @@ def metrics(root, on_eight_devices, tmp_path_factory):
         ("spread adapters", "adapters", TERMS, 2e-5),
     ],
 )
-def test_a_mesh_trains_as_one_device_does(metrics, name, alone, terms, rtol):
+def test_a_mesh_trains_as_one_device_does(trained, name, alone, terms, rtol):
     """Compares the losses of five steps; each depends on the gradients of the steps before it."""
-    found, one = metrics[name], metrics[alone]
+    found, one = trained[0][name], trained[0][alone]
     assert len(one) == 5 and one[-1]["loss"] != one[0]["loss"]
     for term in terms:
         np.testing.assert_allclose([line[term] for line in found], [line[term] for line in one], rtol, err_msg=term)
+
+
+def test_a_run_resumes_bit_exact_on_its_mesh_and_within_1e_5_on_another(trained):
+    metrics, apart = trained
+    whole = metrics["rows"]
+    assert [line["step"] for line in whole] == list(range(1, 9))
+    assert np.abs(np.diff([line["loss"] for line in whole[3:]])).max() > 1e-3, "training continued"
+    for name in RESUMED:
+        assert len(metrics[name]) == 8 and apart[name] <= 1e-5, (name, apart)
+        np.testing.assert_allclose([line["loss"] for line in metrics[name]], [line["loss"] for line in whole], 0, 1e-5)
+    assert apart["resumed on rows"] == 0 and metrics["resumed on rows"] == whole
+    assert metrics["resumed alone"] != whole, "sums were taken in another order, so another mesh was really used"
