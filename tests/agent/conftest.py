@@ -8,17 +8,26 @@ from fake_reader import FakeReader
 from prism_jax.agent import loading
 from prism_jax.agent.serving import DECISION_OPTIONS, replay_records, serve
 
-NONE = (
-    *("c_fa", "c_fn", "margin", "policy", "fixed_threshold", "trigger", "price", "most_offers", "most_thoughts"),
-    *("model", "input", "records", "state", "replay", "calibration", "explore", "dtype", "context", "population"),
-    *("memory", "keep", "compilation_cache", "expect_digest", "engine", "decisions", *DECISION_OPTIONS),
-    *("compute", "jitter", "deadline", "key", "gate"),
-)
-DEFAULTS = {
-    **dict.fromkeys(NONE),
-    **{"offers_window": 3600.0, "thoughts_window": 3600.0, "critical_text": [], "critical_pattern": []},
-    **{"explore_loss": 0.1, "seed": 0, "batch": 256, "alarm": 0.05, "redact": True, "optimism": True},
-    **dict.fromkeys(("keep_texts", "skip_bad", "recalibrate"), False),
+UNSET = (
+    "c_fa", "c_fn", "margin", "policy", "fixed_threshold", "trigger", "price", "most_offers", "most_thoughts",
+    "model", "input", "records", "state", "replay", "calibration", "explore", "dtype", "context", "population",
+    "memory", "keep", "compilation_cache", "expect_digest", "engine", "decisions", "compute", "jitter", "deadline",
+    "key", "gate",
+)  # fmt: skip
+DEFAULTS = dict.fromkeys([*UNSET, *DECISION_OPTIONS]) | {
+    "offers_window": 3600.0,
+    "thoughts_window": 3600.0,
+    "critical_text": [],
+    "critical_pattern": [],
+    "explore_loss": 0.1,
+    "seed": 0,
+    "redact": True,
+    "keep_texts": False,
+    "skip_bad": False,
+    "batch": 256,
+    "optimism": True,
+    "recalibrate": False,
+    "alarm": 0.05,
 }
 """What the flags are without arguments."""
 

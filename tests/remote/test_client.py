@@ -195,7 +195,7 @@ def told(monkeypatch):
 
 
 def test_trouble_is_told_once_and_again_after_an_answer(connected, told):
-    with connected(Faults(down=((0, 6), (12, 14))), concurrency=2) as (fake, client):
+    with connected(Faults(down=((0, 6), (12, 14))), concurrency=1) as (fake, client):
         ask(client, *map(str, range(6)))
         assert len(told) == 1
         assert told[0].startswith(f"m at {fake.url}: Connection error. (")
