@@ -40,9 +40,11 @@ def score(q_need: Reals, q_accept: Reals, y_need: Reals, y_accept: Reals, logged
     """
     arrays.check_broadcast(q_need=q_need, q_accept=q_accept, y_need=y_need, y_accept=y_accept, logged=logged)
     arrays.check_hard("logged", logged)
+    arrays.check_kind("y_accept", y_accept)
+    _check(q_need, q_accept, y_need)
     xp, need, accept, label_need, label_accept, offered = arrays.as_floats(q_need, q_accept, y_need, y_accept, logged)
     label_accept = xp.where(offered > 0, label_accept, 0.0)
-    _check(need, accept, label_need, label_accept)
+    arrays.check_label("y_accept", label_accept)
     return offered * label_accept - (need - label_need) ** 2 - offered * (accept - label_accept) ** 2
 
 
@@ -55,7 +57,8 @@ def score_paper(q_need: Reals, q_accept: Reals, y_need: Reals, y_accept: Reals) 
     Arguments, range and errors are those of `score`.
     """
     arrays.check_broadcast(q_need=q_need, q_accept=q_accept, y_need=y_need, y_accept=y_accept)
-    _check(q_need, q_accept, y_need, y_accept)
+    _check(q_need, q_accept, y_need)
+    arrays.check_label("y_accept", y_accept)
     xp, need, accept, label_need, label_accept = arrays.as_floats(q_need, q_accept, y_need, y_accept)
     penalty = xp.where(need >= 0.5, (accept - label_accept) ** 2, 0.0)
     return label_accept - (need - label_need) ** 2 - penalty
@@ -144,13 +147,15 @@ def strata(y_need: Vector, y_accept: Vector, logged: Vector | None = None) -> np
       One text per row, such as "need 1, accept 0" or `NOT_OFFERED`.
 
     Raises:
-      ValueError: for a label outside [0, 1], or an A that is neither 0 nor 1.
+      ValueError: for unequal lengths, empty input, a label outside [0, 1], or an A that is neither 0 nor 1.
     """
-    need, accept = arrays.host(y_need), arrays.host(y_accept)
-    offered = np.ones(need.size, dtype=bool) if logged is None else arrays.host(logged) > 0
+    arrays.check_lengths(y_need=y_need, y_accept=y_accept, logged=logged)
     if logged is not None:
         arrays.check_hard("logged", logged)
-    arrays.check_label("y_need", need)
+    arrays.check_label("y_need", y_need)
+    arrays.check_kind("y_accept", y_accept)
+    need, accept = arrays.host(y_need), arrays.host(y_accept)
+    offered = np.ones(need.size, dtype=bool) if logged is None else arrays.host(logged) > 0
     accept = np.where(offered, accept, 0.0)
     arrays.check_label("y_accept", accept)
     pairs = np.array([[f"need {n}, accept {a}" for a in (0, 1)] for n in (0, 1)])
@@ -158,11 +163,10 @@ def strata(y_need: Vector, y_accept: Vector, logged: Vector | None = None) -> np
     return np.where(offered, names, NOT_OFFERED)
 
 
-def _check(q_need: Any, q_accept: Any, y_need: Any, y_accept: Any) -> None:
+def _check(q_need: Any, q_accept: Any, y_need: Any) -> None:
     arrays.check_probability("q_need", q_need)
     arrays.check_probability("q_accept", q_accept)
     arrays.check_label("y_need", y_need)
-    arrays.check_label("y_accept", y_accept)
 
 
 def _total(rows: int, fraction: int | float | None, count: int | None) -> int:

@@ -7,7 +7,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from prism_jax.decision import budgets, calibration, drift, gate, metrics, surface, thinking, uncertainty, value_surface
+from prism_jax.decision import (
+    budgets,
+    calibration,
+    curation,
+    drift,
+    gate,
+    losses,
+    metrics,
+    surface,
+    thinking,
+    uncertainty,
+    value_surface,
+)
 from prism_jax.decision.audbc import audbc, audbc_value, expected_cost
 from prism_jax.decision.passes import Pass
 
@@ -61,9 +73,18 @@ CALLS = {
     "audbc": (lambda fast, y: audbc(fast, y, streams=np.arange(4)), (BOTH[0], Y)),
     "rate_intervals": (rate_intervals, (D, Y)),
     "paired_rates": (paired_rates, (D, ~D, Y)),
+    "curation.score": (curation.score, (P, Q, Y, Y, Z)),
+    "strata": (curation.strata, (Y, Y, Z)),
+    "total_reward": (losses.total_reward, (P, Z, Y, Z)),
+    "advantage_weights": (losses.advantage_weights, (P, Q, 1.0)),
     "mcnemar": (uncertainty.mcnemar, (D, ~D, Y)),
 }
-NUMBERS = {"fit_moves": ("_fast", "_slow"), "threshold_at_rate": ("urgency",)}
+NUMBERS = {
+    "fit_moves": ("_fast", "_slow"),
+    "threshold_at_rate": ("urgency",),
+    "total_reward": ("score",),
+    "advantage_weights": ("reward", "value"),
+}
 """Ends of the names of arrays of any finite numbers, beside those of probabilities, labels and weights."""
 
 
@@ -88,6 +109,8 @@ def may_be(name, array):
     """What an array may well be."""
     if array == "weight":
         return ("above",)
+    if array == "tokens":
+        return ("zeros", "above")
     return ("zeros", "below", "above") if array.endswith(NUMBERS.get(name, ())) else ("zeros",)
 
 

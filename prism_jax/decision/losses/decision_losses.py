@@ -292,6 +292,7 @@ def _check(check: Callable[[str, Any], None], name: str, value: Any, weight: Any
     """Applies a check of `arrays` to the values on rows of positive weight; None and tracers pass."""
     if value is None or arrays.is_traced(value, weight):
         return
+    arrays.check_kind(name, value)
     counted = arrays.host(value)[arrays.host(weight) > 0]
     if counted.size:
         check(name, counted)

@@ -29,12 +29,13 @@ def total_reward(
         outside [0, 1] where A = 1, or a negative number of tokens.
     """
     arrays.check_broadcast(score=score, logged=logged, y_accept=y_accept, tokens=tokens)
+    arrays.check_finite("score", score)
+    arrays.check_hard("logged", logged)
+    arrays.check_kind("y_accept", y_accept)
+    arrays.check_range("tokens", tokens, 0.0, np.inf, "a number of at least 0")
     xp, reward, chosen, accept, length = arrays.as_floats(score, logged, y_accept, tokens)
     answer = xp.where(chosen > 0, accept, 1.0)
-    arrays.check_finite("score", reward)
-    arrays.check_hard("logged", chosen)
     arrays.check_label("y_accept", answer)
-    arrays.check_range("tokens", length, 0.0, np.inf, "a number of at least 0")
     return reward - c_fa * chosen * (1 - answer) - c_tok * length
 
 
@@ -77,6 +78,7 @@ def advantage_weights(reward: Vector, value: Vector, beta: int | float, cap: int
       ValueError: for unequal lengths, empty or non-finite input, beta <= 0 or cap < 1.
     """
     arrays.check_lengths(reward=reward, value=value)
+    arrays.check_kind("reward", reward)
     arrays.check_finite("value", value)
     arrays.check_range("cap", cap, 1.0, np.inf, "a finite number of at least 1")
     _, base = arrays.as_floats(value)
