@@ -25,7 +25,9 @@ def known(end: Any) -> float | None:
     return None if np.isnan(end) else float(end)
 
 
-def minus(first: Float64[np.ndarray, "*costs"], second: Float64[np.ndarray, "*costs"]) -> Float64[np.ndarray, "*costs"]:
+def minus(
+    first: Float64[np.ndarray, "*#costs"] | float, second: Float64[np.ndarray, "*#costs"] | float
+) -> Float64[np.ndarray, "..."]:
     """The differences of costs; 0 where rounding alone tells two apart."""
     return np.where(np.isclose(first, second, rtol=1e-12, atol=0), 0.0, first - second)
 
