@@ -55,6 +55,7 @@ else:
     sys.exit()
 os.chdir(request["cwd"])
 os.environ |= request["late"]
+sys.path[1:1] = filter(None, [request["late"].get("PYTHONPATH")])
 program, sys.argv = request["program"], [request["program"], *request["arguments"]]
 try:
     if program.endswith(".py"):

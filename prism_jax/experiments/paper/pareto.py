@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -57,7 +58,8 @@ def frontier(points: Sequence[tuple[float, float]]) -> list[bool]:
     A point whose quality is not known is not.
     """
     return [
-        quality == quality and not any(x <= burden and y >= quality and (x < burden or y > quality) for x, y in points)
+        not math.isnan(quality)
+        and not any(x <= burden and y >= quality and (x < burden or y > quality) for x, y in points)
         for burden, quality in points
     ]
 

@@ -77,8 +77,8 @@ EVALUATION = (
     Fault(
         "interval-of-the-negative-difference",
         "evaluation/intervals.py",
-        "np.concatenate([mean, mean - mean[..., deployed, None]], axis=-1)",
-        "np.concatenate([mean, mean[..., deployed, None] - mean], axis=-1)",
+        "np.concatenate([mean, minus(mean, mean[..., deployed, None])], axis=-1)",
+        "np.concatenate([mean, minus(mean[..., deployed, None], mean)], axis=-1)",
         "A dearer policy is reported as a saving.",
         ("evaluation/test_intervals.py",),
         vital=True,
