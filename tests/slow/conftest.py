@@ -1,8 +1,11 @@
 """Fixtures that slow tests share across workers."""
 
+import fcntl
 import os
+import pathlib
 import shutil
 import subprocess
+import tempfile
 
 import pytest
 
@@ -10,6 +13,13 @@ import pytest
 def chromium():
     """The paths of the browser and its driver; installs them, or skips with the reason."""
     names = ("chromium", "chromedriver")
+    with (pathlib.Path(tempfile.gettempdir()) / "chromium.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another worker may install them at this moment
+        _install(names)
+    return tuple(map(shutil.which, names))
+
+
+def _install(names):
     if not all(map(shutil.which, names)):
         if not shutil.which("apt-get") or os.geteuid() != 0:
             pytest.skip("no browser: chromium and chromedriver are missing, and this process may not run apt-get")
@@ -18,7 +28,6 @@ def chromium():
         if done.returncode or not all(map(shutil.which, names)):
             reason = done.stderr.strip().splitlines()[-1:] or ["no message"]
             pytest.skip(f"no browser: apt-get could not install chromium and chromium-driver ({reason[0]})")
-    return tuple(map(shutil.which, names))
 
 
 @pytest.fixture(scope="module")
