@@ -61,8 +61,7 @@ def show(browser, drawn, tmp_path):
         emulate(browser, width, scheme)
         browser.execute_cdp_cmd("Page.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
         browser.get(path.as_uri())
-        browser.execute_script("localStorage.clear()")
-        browser.get(path.as_uri())
+        wait_for(lambda: is_new(browser))
         return browser
 
     browser.get_log("browser")
@@ -84,6 +83,13 @@ def wait_for(holds):
             return
         time.sleep(0.1)
     raise AssertionError("the page did not follow within 10 seconds")
+
+
+def is_new(browser):
+    """Clears what is kept and reloads; the page may be in another process by then, which does not know it yet."""
+    browser.execute_script("localStorage.clear()")
+    browser.refresh()
+    return browser.execute_script("return localStorage.length") == 0
 
 
 def is_shown(browser, name):
