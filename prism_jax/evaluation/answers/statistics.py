@@ -34,8 +34,17 @@ EVERYBODY = -1
 _FARTHEST = float(scipy.special.logit(1 - EDGE))
 """Largest log-odds that a map takes of a score, as `Scale.unit` has it."""
 COUNTED = (
-    *("answers", "accepted", "weight", "weight_accepted", "gate", "gate_accepted", "known", "known_accepted"),
-    *("known_weight", "known_weight_accepted", "known_weight_score"),
+    "answers",
+    "accepted",
+    "weight",
+    "weight_accepted",
+    "gate",
+    "gate_accepted",
+    "known",
+    "known_accepted",
+    "known_weight",
+    "known_weight_accepted",
+    "known_weight_score",
 )
 """Sums of each fold: counts of answers and of those that accepted, the same by the weights of the study and of costs,
 and those of answers with a score, last their scores by the weights of the study."""
